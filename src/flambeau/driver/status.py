@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every status code of the CUDA driver: its name and the runtime's sentence for it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["STATUSES", "Status", "describe", "runtime_name"]
+
+
+class Status(NamedTuple):
+    """One status code.
+
+    Parameters
+    ----------
+    code
+        The number, the same in the driver and in the runtime API.
+    name
+        The driver API's name.
+    text
+        What the CUDA runtime says of it, the phrase that programs match on.
+    """
+
+    code: int
+    name: str
+    text: str
+
+
+_ROWS = """
+0 SUCCESS no error
+1 INVALID_VALUE invalid argument
+2 OUT_OF_MEMORY out of memory
+3 NOT_INITIALIZED initialization error
+4 DEINITIALIZED driver shutting down
+5 PROFILER_DISABLED profiler disabled while using external profiling tool
+36 DEVICE_UNAVAILABLE CUDA-capable device(s) is/are busy or unavailable
+100 NO_DEVICE no CUDA-capable device is detected
+101 INVALID_DEVICE invalid device ordinal
+102 DEVICE_NOT_LICENSED device doesn't have valid Grid license
+200 INVALID_IMAGE device kernel image is invalid
+201 INVALID_CONTEXT invalid device context
+205 MAP_FAILED mapping of buffer object failed
+206 UNMAP_FAILED unmapping of buffer object failed
+207 ARRAY_IS_MAPPED array is mapped
+208 ALREADY_MAPPED resource already mapped
+209 NO_BINARY_FOR_GPU no kernel image is available for execution on the device
+210 ALREADY_ACQUIRED resource already acquired
+211 NOT_MAPPED resource not mapped
+214 ECC_UNCORRECTABLE uncorrectable ECC error encountered
+215 UNSUPPORTED_LIMIT limit is not supported on this architecture
+216 CONTEXT_ALREADY_IN_USE exclusive-thread device already in use by a different thread
+217 PEER_ACCESS_UNSUPPORTED peer access is not supported between these two devices
+218 INVALID_PTX a PTX JIT compilation failed
+220 NVLINK_UNCORRECTABLE uncorrectable NVLink error detected during the execution
+221 JIT_COMPILER_NOT_FOUND PTX JIT compiler library not found
+222 UNSUPPORTED_PTX_VERSION the provided PTX was compiled with an unsupported toolchain.
+223 JIT_COMPILATION_DISABLED PTX JIT compilation was disabled
+224 UNSUPPORTED_EXEC_AFFINITY the provided execution affinity is not supported
+300 INVALID_SOURCE device kernel image is invalid
+301 FILE_NOT_FOUND file not found
+302 SHARED_OBJECT_SYMBOL_NOT_FOUND shared object symbol not found
+303 SHARED_OBJECT_INIT_FAILED shared object initialization failed
+304 OPERATING_SYSTEM OS call failed or operation not supported on this OS
+400 INVALID_HANDLE invalid resource handle
+401 ILLEGAL_STATE the operation cannot be performed in the present state
+500 NOT_FOUND named symbol not found
+600 NOT_READY device not ready
+700 ILLEGAL_ADDRESS an illegal memory access was encountered
+701 LAUNCH_OUT_OF_RESOURCES too many resources requested for launch
+702 LAUNCH_TIMEOUT the launch timed out and was terminated
+703 LAUNCH_INCOMPATIBLE_TEXTURING launch uses incompatible texturing mode
+704 PEER_ACCESS_ALREADY_ENABLED peer access is already enabled
+705 PEER_ACCESS_NOT_ENABLED peer access has not been enabled
+708 PRIMARY_CONTEXT_ACTIVE cannot set while device is active in this process
+709 CONTEXT_IS_DESTROYED context is destroyed
+710 ASSERT device-side assert triggered
+711 TOO_MANY_PEERS peer mapping resources exhausted
+712 HOST_MEMORY_ALREADY_REGISTERED part or all of the requested memory range is already mapped
+713 HOST_MEMORY_NOT_REGISTERED pointer does not correspond to a registered memory region
+714 HARDWARE_STACK_ERROR hardware stack error
+715 ILLEGAL_INSTRUCTION an illegal instruction was encountered
+716 MISALIGNED_ADDRESS misaligned address
+717 INVALID_ADDRESS_SPACE operation not supported on global/shared address space
+718 INVALID_PC invalid program counter
+719 LAUNCH_FAILED unspecified launch failure
+720 COOPERATIVE_LAUNCH_TOO_LARGE too many blocks in cooperative launch
+800 NOT_PERMITTED operation not permitted
+801 NOT_SUPPORTED operation not supported
+802 SYSTEM_NOT_READY system not yet initialized
+803 SYSTEM_DRIVER_MISMATCH system has unsupported display driver / cuda driver combination
+804 COMPAT_NOT_SUPPORTED_ON_DEVICE forward compatibility was attempted on non supported HW
+809 EXTERNAL_DEVICE an external device is not ready
+900 STREAM_CAPTURE_UNSUPPORTED operation not permitted when stream is capturing
+901 STREAM_CAPTURE_INVALIDATED operation failed due to a previous error during capture
+902 STREAM_CAPTURE_MERGE operation would result in a merge of separate capture sequences
+903 STREAM_CAPTURE_UNMATCHED capture was not ended in the same stream as it began
+904 STREAM_CAPTURE_UNJOINED capturing stream has unjoined work
+905 STREAM_CAPTURE_ISOLATION dependency created on uncaptured work in another stream
+906 STREAM_CAPTURE_IMPLICIT operation would make the legacy stream depend on a capturing blocking stream
+907 CAPTURED_EVENT operation not permitted on an event last recorded in a capturing stream
+908 STREAM_CAPTURE_WRONG_THREAD attempt to terminate a thread-local capture sequence from another thread
+909 TIMEOUT wait operation timed out
+910 GRAPH_EXEC_UPDATE_FAILURE the graph update was not performed because it included changes which violated constraints specific to instantiated graph update
+911 EXTERNAL_DEVICE an async error has occured in external entity outside of CUDA
+914 INVALID_RESOURCE_TYPE invalid resource type
+915 INVALID_RESOURCE_CONFIGURATION invalid resource configuration
+999 UNKNOWN unknown error
+"""
+
+
+def _parse(rows: str) -> dict[int, Status]:
+    statuses = {}
+    for row in rows.strip().splitlines():
+        code, name, text = row.split(" ", 2)
+        statuses[int(code)] = Status(int(code), "CUDA_" + ("" if code == "0" else "ERROR_") + name, text)
+    return statuses
+
+
+STATUSES: dict[int, Status] = _parse(_ROWS)
+
+
+def describe(code: int) -> Status:
+    """The row of a status code; an unknown one gets a row that says so."""
+    return STATUSES.get(code) or Status(code, f"CUDA_ERROR_{code}", "unrecognized error code")
+
+
+def runtime_name(code: int) -> str:
+    """The CUDA runtime's name of a status: ``cudaErrorInvalidDevice`` for 101."""
+    if code == 0:
+        return "cudaSuccess"
+    return "cudaError" + "".join(word.capitalize() for word in describe(code).name[11:].split("_"))
