@@ -38,21 +38,34 @@ cdef extern from "flambeau/driver/table.hpp" namespace "flambeau" nogil:
         int64_t stride_a, stride_b, stride_c
         int transpose_a, transpose_b, dtype, compute
         double alpha, beta
+        CUdeviceptr workspace
+        size_t workspace_bytes
 
     cdef enum Status:
         CUDA_SUCCESS
         CUDA_ERROR_INVALID_VALUE
         CUDA_ERROR_OUT_OF_MEMORY
         CUDA_ERROR_NOT_INITIALIZED
+        CUDA_ERROR_DEINITIALIZED
         CUDA_ERROR_NO_DEVICE
         CUDA_ERROR_INVALID_DEVICE
+        CUDA_ERROR_INVALID_IMAGE
         CUDA_ERROR_INVALID_CONTEXT
         CUDA_ERROR_INVALID_HANDLE
+        CUDA_ERROR_NOT_FOUND
         CUDA_ERROR_NOT_READY
-        CUDA_ERROR_NOT_SUPPORTED
+        CUDA_ERROR_ILLEGAL_ADDRESS
+        CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
         CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
+        CUDA_ERROR_PEER_ACCESS_NOT_ENABLED
+        CUDA_ERROR_ASSERT
         CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
         CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED
+        CUDA_ERROR_MISALIGNED_ADDRESS
+        CUDA_ERROR_LAUNCH_FAILED
+        CUDA_ERROR_NOT_PERMITTED
+        CUDA_ERROR_NOT_SUPPORTED
+        CUDA_ERROR_UNKNOWN
     cdef struct DriverTable:
         CUresult (*Init)(unsigned) noexcept nogil
         CUresult (*DriverGetVersion)(int*) noexcept nogil

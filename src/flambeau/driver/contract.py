@@ -122,11 +122,17 @@ class Management(Protocol):
 class Driver(Protocol):
     """One CUDA driver: the hot table's address and the cold half."""
 
-    name: str
-    """``"nvidia"`` or ``"virtual"``; for people to read, never to branch on."""
+    @property
+    def name(self) -> str:
+        """``"nvidia"`` or ``"virtual"``; for people to read, never to branch on."""
 
-    modules: Modules
-    management: Management
+    @property
+    def modules(self) -> Modules:
+        """Loading of compiled code."""
+
+    @property
+    def management(self) -> Management:
+        """Figures that need no context."""
 
     def table(self) -> int:
         """The address of a filled ``DriverTable``.
@@ -134,7 +140,7 @@ class Driver(Protocol):
         Raises
         ------
         DriverNotFoundError
-            There is no driver on this machine, or it is too old; the text says which and what to do.
+            There is no driver here, or it is too old; the text says which and what to do.
         """
 
     def supports(self, feature: Feature) -> bool:

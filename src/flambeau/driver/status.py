@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 __all__ = ["STATUSES", "Status", "describe", "runtime_name"]
 
@@ -26,7 +26,7 @@ class Status(NamedTuple):
     text: str
 
 
-_ROWS = """
+_ROWS: Final = """\
 0 SUCCESS no error
 1 INVALID_VALUE invalid argument
 2 OUT_OF_MEMORY out of memory
@@ -112,7 +112,9 @@ def _parse(rows: str) -> dict[int, Status]:
     statuses = {}
     for row in rows.strip().splitlines():
         code, name, text = row.split(" ", 2)
-        statuses[int(code)] = Status(int(code), "CUDA_" + ("" if code == "0" else "ERROR_") + name, text)
+        statuses[int(code)] = Status(
+            int(code), "CUDA_" + ("" if code == "0" else "ERROR_") + name, text
+        )
     return statuses
 
 

@@ -74,6 +74,8 @@ struct GemmArgs {
   int dtype;    // ScalarType of A, B and C (runtime/scalar_type.hpp)
   int compute;  // 0 full precision of the dtype, 1 tf32
   double alpha, beta;
+  CUdeviceptr workspace;         // scratch memory the library may use on this stream, or 0
+  std::size_t workspace_bytes;
 };
 
 // X(name, signature): name is the Driver API's without its `cu` prefix and `_v2` suffix.

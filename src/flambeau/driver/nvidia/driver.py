@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NVIDIA's driver behind the contract."""
+
+from __future__ import annotations
+
+from flambeau.driver import _table
+from flambeau.driver.contract import CodeTarget, Feature
+from flambeau.driver.errors import DriverNotFoundError, MissingExtraError
+from flambeau.driver.nvidia import _nvidia
+from flambeau.driver.nvidia.management import NvidiaManagement
+from flambeau.driver.nvidia.modules import NvidiaModules, device_attribute
+
+__all__ = ["MINIMUM_VERSION", "NvidiaDriver"]
+
+LIBRARY = "libcuda.so.1"
+MINIMUM_VERSION = 13000
+"""The oldest driver that is served, as ``cuDriverGetVersion`` counts: 13.0, driver branch 580."""
+
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+_SINCE: dict[str, int] = {"graph_node_ids": 13010, "green_contexts": 12080}
+
+
+class NvidiaDriver:
+    """The driver of ``libcuda.so.1``, loaded when its table is first asked for."""
+
+    name = "nvidia"
+
+    def __init__(self) -> None:
+        self.modules = NvidiaModules()
+        self.management = NvidiaManagement()
+        self._targets: dict[int, CodeTarget] = {}
+
+    def table(self) -> int:
+        """Load the library and fill the table; see `flambeau.driver.contract.Driver.table`."""
+        outcome, reason, _ = _nvidia.load(LIBRARY)
+        if outcome == 1:
+            raise DriverNotFoundError(
+                "Found no NVIDIA driver on your system. "
+                f"{LIBRARY} could not be loaded ({reason}). Install a driver from "
+                "https://www.nvidia.com/drivers, start the container with its GPUs, or use a "
+                "virtual GPU: set FLAMBEAU_VIRTUAL=h200 or run `flambeau run --virtual`."
+            )
+        if outcome == 2:
+            raise DriverNotFoundError(
+                f"The NVIDIA driver is too old: {LIBRARY} was found, but {reason}. "
+                "flambeau needs driver branch 580 (CUDA 13.0) or newer."
+            )
+        _nvidia.set_cublaslt_locator(_locate_cublaslt)
+        return _nvidia.table()
+
+    def supports(self, feature: Feature) -> bool:
+        """Whether this driver version offers a feature."""
+        if feature == "fault_details":
+            return False
+        needed = _SINCE.get(feature)
+        return needed is None or _nvidia.driver_version() >= needed
+
+    def code_target(self, device: int) -> CodeTarget:
+        """Machine code for the exact architecture: an older driver refuses a newer PTX."""
+        target = self._targets.get(device)
+        if target is None:
+            major, minor = (device_attribute(which, device) for which in (_MAJOR, _MINOR))
+            target = self._targets[device] = CodeTarget("cubin", f"sm_{major}{minor}")
+        return target
+
+    def explain(self, status: int) -> str | None:
+        """Say what cuBLASLt said, if a matrix product was what failed."""
+        trouble, blas_status = _nvidia.take_blas_trouble()
+        if status == 500 and trouble:
+            return f"A matrix product needs cuBLASLt, which could not be loaded: {trouble}"
+        if blas_status:
+            return f"cuBLASLt answered with status {blas_status}."
+        return None
+
+    def shutdown(self) -> None:
+        """Leave everything to the process's end: the driver frees a dying process's memory."""
+        _table.set_explainer(None)
+
+
+def _locate_cublaslt() -> int:
+    from cuda import pathfinder
+
+    try:
+        loaded = pathfinder.load_nvidia_dynamic_lib("cublasLt")
+    except RuntimeError as error:
+        raise MissingExtraError(
+            "cuBLASLt was not found. Install it with: pip install 'flambeau[cu13]'"
+        ) from error
+    return int(loaded._handle_uint)

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finding NVIDIA's driver at run time: one build imports anywhere and serves every driver version.
+#pragma once
+#include <dlfcn.h>
+
+#include <string>
+
+#include "flambeau/driver/table.hpp"
+
+namespace flambeau::nvidia {
+
+constexpr int API_VERSION = 12000;  // the version whose signatures table.hpp declares
+
+// Functions that only this driver needs, outside the shared table.
+struct Extra {
+  CUresult (*ModuleLoadDataEx)(void **, const void *, unsigned, int *, void **) = nullptr;
+  CUresult (*ModuleGetFunction)(CUfunction *, void *, const char *) = nullptr;
+  CUresult (*ModuleGetGlobal)(CUdeviceptr *, std::size_t *, void *, const char *) = nullptr;
+  CUresult (*ModuleUnload)(void *) = nullptr;
+};
+
+struct Library {
+  void *handle = nullptr;
+  DriverTable table;
+  Extra extra;
+  std::string error;    // why load() failed
+  std::string missing;  // entries this driver version lacks, comma separated
+};
+
+using GetProcAddress = CUresult (*)(const char *, void **, int, std::uint64_t, int *);
+
+// 0 loaded; 1 there is no library; 2 it is too old to have cuGetProcAddress_v2.
+inline int load(Library &library, const char *file) {
+  library.handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  if (!library.handle) {
+    const char *reason = dlerror();
+    library.error = reason ? reason : "unknown reason";
+    return 1;
+  }
+  auto get = reinterpret_cast<GetProcAddress>(dlsym(library.handle, "cuGetProcAddress_v2"));
+  if (!get) {
+    library.error = "it has no cuGetProcAddress_v2";
+    return 2;
+  }
+  auto find = [&](const char *name, void **slot) {
+    int found = 0;
+    if (get(name, slot, API_VERSION, 0, &found) == CUDA_SUCCESS && *slot) return;
+    *slot = nullptr;
+    library.missing += library.missing.empty() ? name : std::string(", ") + name;
+  };
+#define FLAMBEAU_X(name, ...) \
+  find("cu" #name, reinterpret_cast<void **>(&library.table.name));
+  FLAMBEAU_DRIVER_ENTRIES(FLAMBEAU_X)
+#undef FLAMBEAU_X
+  find("cuModuleLoadDataEx", reinterpret_cast<void **>(&library.extra.ModuleLoadDataEx));
+  find("cuModuleGetFunction", reinterpret_cast<void **>(&library.extra.ModuleGetFunction));
+  find("cuModuleGetGlobal", reinterpret_cast<void **>(&library.extra.ModuleGetGlobal));
+  find("cuModuleUnload", reinterpret_cast<void **>(&library.extra.ModuleUnload));
+  return 0;
+}
+
+inline Library &library() {
+  static Library *instance = new Library();
+  return *instance;
+}
+
+}  // namespace flambeau::nvidia

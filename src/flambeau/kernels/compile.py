@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA C++ to loaded kernels: NVRTC, the cache on disk, and the modules of this process.
+
+Nothing here runs before a kernel is needed, and NVRTC itself is loaded only when the cache on disk
+has no answer.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.resources
+import threading
+from typing import TYPE_CHECKING, Any
+
+from flambeau.driver.errors import CompilationError, MissingExtraError
+from flambeau.kernels.cache import CacheInfo, DiskCache, cache_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "cache_info",
+    "clear_cache",
+    "compile_source",
+    "get_function",
+    "include_options",
+    "read_source",
+]
+
+_COMMON_OPTIONS = ("--std=c++17", "-default-device")
+_COMPILER_WHEELS = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13")
+_lock = threading.RLock()
+_modules: dict[tuple[Any, ...], tuple[int, str]] = {}
+_functions: dict[tuple[Any, ...], int] = {}
+
+
+@functools.cache
+def read_source(name: str) -> str:
+    """The text of one of flambeau's own CUDA sources, such as ``"elementwise.cuh"``."""
+    return (importlib.resources.files("flambeau.kernels") / name).read_text("utf-8")
+
+
+@functools.cache
+def _own_headers() -> tuple[tuple[str, str], ...]:
+    folder = importlib.resources.files("flambeau.kernels")
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".cuh"))
+    return tuple((name, read_source(name)) for name in names)
+
+
+@functools.cache
+def _headers_digest() -> str:
+    return hashlib.sha256(repr(_own_headers()).encode()).hexdigest()
+
+
+@functools.cache
+def _disk() -> DiskCache:
+    return DiskCache(cache_folder() / "kernels")
+
+
+def cache_info() -> CacheInfo:
+    """Where compiled kernels are kept on disk, how many and how large.
+
+    Returns
+    -------
+    CacheInfo
+        Folder, number of entries and bytes.
+    """
+    return _disk().info()
+
+
+def clear_cache() -> int:
+    """Remove all compiled kernels from disk; the number of entries removed."""
+    return _disk().clear()
+
+
+def compile_source(
+    source: str, name: str, *, device: int, options: Sequence[str] = ()
+) -> tuple[bytes, str]:
+    """Compile CUDA C++ for a device, through the cache on disk.
+
+    flambeau's own ``.cuh`` files can be included by name.
+
+    Parameters
+    ----------
+    source
+        CUDA C++.
+    name
+        The kernel: a function's name, or a template expression such as ``"scale<float>"``.
+    device
+        The ordinal of the device that shall run it.
+    options
+        More compiler options, such as those of `include_options`.
+
+    Returns
+    -------
+    image : bytes
+        A cubin or PTX, whatever the driver loads for this device.
+    lowered : str
+        The kernel's name in the image.
+
+    Raises
+    ------
+    CompilationError
+        The compiler refused the source; ``.log`` says why.
+    MissingExtraError
+        The compiler, NVRTC, is not installed.
+    """
+    from flambeau import driver
+
+    target = driver.current().code_target(device)
+    expression = "" if 'extern "C"' in source and name.isidentifier() else name
+    arguments = (f"--gpu-architecture={target.arch}", *_COMMON_OPTIONS, *options)
+    key = hashlib.sha256(
+        "\0".join(
+            [_compiler_version(), _headers_digest(), target.kind, *arguments, expression, source]
+        ).encode()
+    ).hexdigest()
+    if (entry := _disk().get(key)) is not None:
+        lowered, _, image = entry.partition(b"\0")
+        return image, lowered.decode() or name
+    image, lowered_name = _compile(source, expression, target.kind, arguments)
+    _disk().put(key, lowered_name.encode() + b"\0" + image)
+    return image, lowered_name or name
+
+
+def get_function(source: str, name: str, device: int, options: Sequence[str] = ()) -> int:
+    """The loaded kernel for a device, compiled at most once per process.
+
+    Parameters
+    ----------
+    source, name, device, options
+        As for `compile_source`. Kernels declared ``extern "C"`` in one source share one module.
+
+    Returns
+    -------
+    int
+        The ``CUfunction``.
+
+    Raises
+    ------
+    CompilationError, MissingExtraError
+        As `compile_source`.
+    AcceleratorError
+        The driver refused the code.
+    """
+    key = (device, source, name, tuple(options))
+    function = _functions.get(key)
+    if function is not None:
+        return function
+    from flambeau import driver
+
+    with _lock:
+        if (function := _functions.get(key)) is not None:
+            return function
+        modules = driver.current().modules
+        expression = "" if 'extern "C"' in source and name.isidentifier() else name
+        module_key = (device, source, expression, tuple(options))
+        loaded = _modules.get(module_key)
+        if loaded is None:
+            image, lowered = compile_source(source, name, device=device, options=options)
+            loaded = _modules[module_key] = (modules.load(image, device), lowered)
+        module, lowered = loaded
+        function = modules.function(module, lowered if expression else name)
+        _functions[key] = function
+        return function
+
+
+def forget_functions() -> None:
+    """Forget every loaded kernel, for a driver that starts afresh."""
+    with _lock:
+        _modules.clear()
+        _functions.clear()
+
+
+def include_options() -> tuple[str, ...]:
+    """Compiler options that make CUDA's own headers available (fp16, bf16, CUB, libcu++).
+
+    An NVRTC from 13.5 on brings them; they are unpacked once into the cache folder. With an older
+    one they are looked for in the wheels ``nvidia-cuda-runtime`` and ``nvidia-cuda-cccl`` and in a
+    toolkit.
+
+    Returns
+    -------
+    tuple of str
+        ``-I…`` options.
+
+    Raises
+    ------
+    MissingExtraError
+        No headers can be found.
+    """
+    folders = _bundled_headers() or _installed_headers()
+    if not folders:
+        raise MissingExtraError(
+            "This kernel includes CUDA headers, and none were found: this NVRTC is older than 13.5 "
+            "and brings none. Either `pip install -U nvidia-cuda-nvrtc`, or "
+            "`pip install nvidia-cuda-runtime nvidia-cuda-cccl`, or install a CUDA toolkit."
+        )
+    return tuple(f"-I{folder}" for folder in folders)
+
+
+@functools.cache
+def _bundled_headers() -> tuple[str, ...]:
+    nvrtc = _nvrtc()
+    install = getattr(nvrtc, "nvrtcInstallBundledHeaders", None)
+    if install is None or _nvrtc_version() < (13, 5):
+        return ()
+    folder = cache_folder() / "headers" / "{}.{}".format(*_nvrtc_version())
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    skip_if_exists = 1
+    status, log = install(str(folder).encode(), skip_if_exists)
+    if int(status) != 0:
+        raise CompilationError(
+            f"NVRTC could not unpack its headers into {folder}: {_text(log)}. Set "
+            "FLAMBEAU_CACHE_DIR to a folder that can be written.",
+            _text(log),
+        )
+    return str(folder), str(folder / "cccl")
+
+
+def _installed_headers() -> tuple[str, ...]:
+    from cuda import pathfinder
+
+    find = getattr(pathfinder, "find_nvidia_header_directory", None)
+    found = [find(library) for library in ("cudart", "cccl")] if find else []
+    return tuple(str(folder) for folder in found if folder)
+
+
+@functools.cache
+def _compiler_version() -> str:
+    """The compiler's version without loading it, if a wheel provides it."""
+    for wheel in _COMPILER_WHEELS:
+        try:
+            return importlib.metadata.version(wheel)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "{}.{}".format(*_nvrtc_version())
+
+
+@functools.cache
+def _nvrtc_version() -> tuple[int, int]:
+    status, major, minor = _nvrtc().nvrtcVersion()
+    _require(status, "nvrtcVersion")
+    return int(major), int(minor)
+
+
+@functools.cache
+def _nvrtc() -> Any:  # noqa: ANN401 - a module without types
+    """cuda-bindings' module, with the library behind it loaded."""
+    advice = (
+        "A CUDA kernel has to be compiled and the compiler, NVRTC, is not installed. "
+        '`pip install "flambeau[virtual]"` brings it for virtual GPUs, '
+        '`pip install "flambeau[cu13]"` for NVIDIA GPUs; a CUDA 13 toolkit has it too.'
+    )
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError) as error:  # the library is missing: type differs by version
+        raise MissingExtraError(f"{advice} ({error.__class__.__name__}: {error})") from error
+    return nvrtc
+
+
+def _compile(
+    source: str, expression: str, kind: str, arguments: Sequence[str]
+) -> tuple[bytes, str]:
+    nvrtc = _nvrtc()
+    headers = _own_headers()
+    status, program = nvrtc.nvrtcCreateProgram(
+        source.encode(),
+        b"kernel.cu",
+        len(headers),
+        [text.encode() for _, text in headers],
+        [name.encode() for name, _ in headers],
+    )
+    _require(status, "nvrtcCreateProgram")
+    try:
+        if expression:
+            (status,) = nvrtc.nvrtcAddNameExpression(program, expression.encode())
+            _require(status, f"nvrtcAddNameExpression({expression!r})")
+        options = [argument.encode() for argument in arguments]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        if int(status) != 0:
+            raise _refused(status, _log(program), source, arguments)
+        image = _fetch(nvrtc, program, "CUBIN" if kind == "cubin" else "PTX")
+        lowered = ""
+        if expression:
+            status, raw = nvrtc.nvrtcGetLoweredName(program, expression.encode())
+            _require(status, "nvrtcGetLoweredName")
+            lowered = _text(raw)
+        return image, lowered
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _fetch(nvrtc: Any, program: Any, what: str) -> bytes:  # noqa: ANN401
+    status, size = getattr(nvrtc, f"nvrtcGet{what}Size")(program)
+    _require(status, f"nvrtcGet{what}Size")
+    buffer = b" " * size
+    (status,) = getattr(nvrtc, f"nvrtcGet{what}")(program, buffer)
+    _require(status, f"nvrtcGet{what}")
+    return buffer.rstrip(b"\0") if what == "PTX" else buffer
+
+
+def _log(program: Any) -> str:  # noqa: ANN401
+    nvrtc = _nvrtc()
+    status, size = nvrtc.nvrtcGetProgramLogSize(program)
+    if int(status) != 0:
+        return ""
+    buffer = b" " * size
+    nvrtc.nvrtcGetProgramLog(program, buffer)
+    return _text(buffer)
+
+
+def _text(raw: bytes | str | None) -> str:
+    if raw is None:
+        return ""
+    return raw if isinstance(raw, str) else raw.rstrip(b"\0").decode(errors="replace").rstrip()
+
+
+def _refused(status: Any, log: str, source: str, arguments: Sequence[str]) -> CompilationError:  # noqa: ANN401
+    numbered = "\n".join(f"{n:4d} | {line}" for n, line in enumerate(source.splitlines(), 1))
+    return CompilationError(
+        f"Kernel compilation failed ({getattr(status, 'name', status)}).\n{log}\n\n"
+        f"Options: {' '.join(arguments)}\nSource (kernel.cu):\n{numbered}",
+        log,
+    )
+
+
+def _require(status: Any, call: str) -> None:  # noqa: ANN401
+    if int(status) != 0:
+        raise CompilationError(f"{call} failed: {getattr(status, 'name', status)}")

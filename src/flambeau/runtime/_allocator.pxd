@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""The caching allocators, for compiled callers."""
+from libc.stdint cimport int16_t, int64_t, uint32_t
+from flambeau.driver._table cimport CUstream
+
+cdef extern from "flambeau/runtime/storage.hpp" namespace "flambeau" nogil:
+    cdef cppclass Storage:
+        int64_t references
+        char* data
+        size_t bytes
+        int16_t device
+        bint pinned
+        bint resizable
+        uint32_t version
+        void* owner
+        void (*release)(Storage*) noexcept
+        void retain()
+        void drop()
+
+# A block of at least `bytes` for work on `stream`; one reference. Raises OutOfMemoryError.
+cdef Storage* allocate_device(int device, size_t bytes, CUstream stream) except NULL
+# A pinned host block; one reference.
+cdef Storage* allocate_pinned(size_t bytes) except NULL
+# An ordinary host block, 64-byte aligned, not cleared; one reference.
+cdef Storage* allocate_host(size_t bytes) except NULL
+# The block is used on `stream` too: it is not reused before that stream has passed this use.
+cdef int record_stream(Storage* storage, CUstream stream) except -1
+# Work on `stream` reads or writes this pinned block: it is not recycled before that is done.
+cdef int record_pinned_use(Storage* storage, CUstream stream) except -1
+# Whether an address lies in pinned memory that we or the driver know of.
+cdef bint is_pinned_address(const void* address) except -1
