@@ -15,16 +15,16 @@ import importlib.util
 import os
 import sys
 from functools import partial
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from flambeau._torch_face.version import TorchVersion
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence
+    from importlib.abc import Loader
 
 __all__ = ["INTERFACE", "TorchFinder", "child_environment", "install"]
 
@@ -35,8 +35,11 @@ PATH_ENTRY = str(Path(__file__).parent / "path")
 """The folder that makes ``import torch`` reach flambeau in a child process."""
 
 
-class TorchFinder(MetaPathFinder, Loader):
-    """A finder and loader for ``torch`` and all below it."""
+class TorchFinder:
+    """A finder and loader for ``torch`` and all below it.
+
+    Not a subclass of the abstract classes: importing those takes longer than all that this does.
+    """
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -52,13 +55,13 @@ class TorchFinder(MetaPathFinder, Loader):
         if name == "torch":
             import flambeau
 
-            spec = ModuleSpec(name, self, origin=flambeau.__file__, is_package=True)
+            spec = ModuleSpec(name, cast("Loader", self), origin=flambeau.__file__, is_package=True)
             spec.submodule_search_locations = list(flambeau.__path__)
             return spec
         if not name.startswith("torch."):
             return None
         if _exists(_own_name(name)):
-            return ModuleSpec(name, self)
+            return ModuleSpec(name, cast("Loader", self))
         if _asked_by_import():
             raise ModuleNotFoundError(
                 f"No module named {name!r}: torch is flambeau here, which has no {_own_name(name)}",
@@ -77,7 +80,7 @@ class TorchFinder(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Run nothing: the module has been run under its own name, which it keeps."""
         spec = module.__spec__
-        if spec is not None and spec.loader is self and spec.name != "torch":
+        if spec is not None and spec.name.startswith("torch."):
             module.__spec__ = spec.loader_state
 
 
@@ -166,11 +169,12 @@ def _exists(name: str) -> bool:
     if name in sys.modules:
         return True
     try:
-        return importlib.util.find_spec(name) is not None
+        spec = importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
         if error.name is not None and name.startswith(error.name + "."):
             return False
         raise
+    return spec is not None and spec.origin is not None  # a bare folder is no module
 
 
 def _asked_by_import() -> bool:

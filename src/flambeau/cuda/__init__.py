@@ -1,1 +1,246 @@
 # SPDX-License-Identifier: Apache-2.0
+"""CUDA devices: streams, events, memory and questions, under the names of ``torch.cuda``.
+
+Importing this module does nothing to a device. CUDA is initialised at the first use; see
+`flambeau.cuda.init`. `flambeau.cuda.explain` says why CUDA is not available.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flambeau.cuda import memory, profiler, random, sparse, streams
+from flambeau.cuda._architecture import (
+    get_arch_list,
+    get_gencode_flags,
+    is_bf16_supported,
+    is_tf32_supported,
+)
+from flambeau.cuda._availability import (
+    _device_count_nvml as _device_count_nvml,
+)
+from flambeau.cuda._availability import (
+    device_count,
+    is_available,
+    remember_visible_devices,
+)
+from flambeau.cuda._device import (
+    _exchange_device as _exchange_device,
+)
+from flambeau.cuda._device import (
+    _maybe_exchange_device as _maybe_exchange_device,
+)
+from flambeau.cuda._device import (
+    _primary_context_devices as _primary_context_devices,
+)
+from flambeau.cuda._device import (
+    _sleep as _sleep,
+)
+from flambeau.cuda._device import (
+    can_device_access_peer,
+    current_device,
+    device,
+    device_of,
+    get_device_capability,
+    get_device_name,
+    get_device_properties,
+    set_device,
+    synchronize,
+)
+from flambeau.cuda._lazy import (
+    DeferredCudaCallError,
+    _lazy_call,
+    init,
+    is_initialized,
+)
+from flambeau.cuda._lazy import (
+    _is_compiled as _is_compiled,
+)
+from flambeau.cuda._lazy import (
+    _is_in_bad_fork as _is_in_bad_fork,
+)
+from flambeau.cuda._lazy import (
+    _lazy_init as _lazy_init,
+)
+from flambeau.cuda._management import (
+    clock_rate,
+    device_memory_used,
+    memory_usage,
+    power_draw,
+    temperature,
+    utilization,
+)
+from flambeau.cuda._runtime_api import CudaError, check_error, cudart, cudaStatus
+from flambeau.cuda._sync_debug import expect_no_sync, get_sync_debug_mode, set_sync_debug_mode
+from flambeau.cuda._utils import _get_device_index as _get_device_index
+from flambeau.cuda._visible_devices import _parse_visible_devices as _parse_visible_devices
+from flambeau.cuda.memory import (
+    caching_allocator_alloc,
+    caching_allocator_delete,
+    empty_cache,
+    get_allocator_backend,
+    get_per_process_memory_fraction,
+    host_memory_stats,
+    host_memory_stats_as_nested_dict,
+    list_gpu_processes,
+    max_memory_allocated,
+    max_memory_cached,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_cached,
+    memory_reserved,
+    memory_snapshot,
+    memory_stats,
+    memory_stats_as_nested_dict,
+    memory_summary,
+    reset_accumulated_host_memory_stats,
+    reset_accumulated_memory_stats,
+    reset_max_memory_allocated,
+    reset_max_memory_cached,
+    reset_peak_host_memory_stats,
+    reset_peak_memory_stats,
+    set_per_process_memory_fraction,
+)
+from flambeau.cuda.random import default_generators
+from flambeau.cuda.streams import (
+    Event,
+    ExternalStream,
+    Stream,
+    StreamContext,
+    current_stream,
+    default_stream,
+    get_stream_from_external,
+    set_stream,
+    stream,
+)
+from flambeau.cuda.streams import (
+    _set_stream_by_id as _set_stream_by_id,
+)
+from flambeau.driver.errors import AcceleratorError, OutOfMemoryError
+from flambeau.runtime._cuda_device import DeviceGuard as _DeviceGuard  # noqa: F401 - torch's name
+
+if TYPE_CHECKING:
+    from flambeau.cuda._explain import explain
+    from flambeau.cuda._properties import _CudaDeviceProperties as _CudaDeviceProperties
+
+__all__ = [
+    "AcceleratorError",
+    "CudaError",
+    "DeferredCudaCallError",
+    "Event",
+    "ExternalStream",
+    "OutOfMemoryError",
+    "Stream",
+    "StreamContext",
+    "caching_allocator_alloc",
+    "caching_allocator_delete",
+    "can_device_access_peer",
+    "check_error",
+    "clock_rate",
+    "cudaStatus",
+    "cudart",
+    "current_device",
+    "current_stream",
+    "default_generators",
+    "default_stream",
+    "device",
+    "device_count",
+    "device_memory_used",
+    "device_of",
+    "empty_cache",
+    "expect_no_sync",
+    "explain",
+    "get_allocator_backend",
+    "get_arch_list",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_gencode_flags",
+    "get_per_process_memory_fraction",
+    "get_stream_from_external",
+    "get_sync_debug_mode",
+    "has_half",
+    "has_magma",
+    "host_memory_stats",
+    "host_memory_stats_as_nested_dict",
+    "init",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "is_tf32_supported",
+    "list_gpu_processes",
+    "max_memory_allocated",
+    "max_memory_cached",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory",
+    "memory_allocated",
+    "memory_cached",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "memory_usage",
+    "power_draw",
+    "profiler",
+    "random",
+    "reset_accumulated_host_memory_stats",
+    "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+    "reset_peak_host_memory_stats",
+    "reset_peak_memory_stats",
+    "set_device",
+    "set_per_process_memory_fraction",
+    "set_stream",
+    "set_sync_debug_mode",
+    "sparse",
+    "stream",
+    "streams",
+    "synchronize",
+    "temperature",
+    "utilization",
+]
+
+has_half: bool = True
+"""Whether kernels compute with float16: always."""
+has_magma: bool = False
+"""Whether the MAGMA library is used: never."""
+
+# Rarely needed, and slower to import than all the rest.
+_LATER = {
+    "_CudaDeviceProperties": "flambeau.cuda._properties",
+    "explain": "flambeau.cuda._explain",
+}
+
+_lazy_call(remember_visible_devices)
+
+
+def __getattr__(name: str) -> Any:
+    home = _LATER.get(name)
+    if home is None:
+        raise AttributeError(f"module 'flambeau.cuda' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(home), name)
+    if name in __all__:
+        value.__module__ = __name__
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
+
+
+def _claim_public_names() -> None:
+    """Have public functions and classes say that they are this module's."""
+    for name in __all__:
+        value = globals().get(name)
+        if getattr(value, "__module__", "").startswith((f"{__name__}._", "flambeau.runtime.")):
+            value.__module__ = __name__
+
+
+_claim_public_names()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["MAX_VISIBLE", "VARIABLE", "is_mig", "parse", "read", "resolve"]
+__all__ = ["MAX_VISIBLE", "VARIABLE", "is_bare_prefix", "is_mig", "parse", "read", "resolve"]
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 MAX_VISIBLE = 64
@@ -100,6 +100,11 @@ def is_mig(entries: Sequence[int] | Sequence[str]) -> bool:
     return bool(entries) and isinstance(entries[0], str) and entries[0].startswith("MIG-")
 
 
+def is_bare_prefix(value: str | None) -> bool:
+    """Whether a value begins with ``GPU-`` or ``MIG-`` and no digit of a UUID after it."""
+    return value is not None and value.split(",")[0].strip() in _UUID_PREFIXES
+
+
 def _are_uuids(entries: Sequence[int] | Sequence[str]) -> bool:
     return bool(entries) and isinstance(entries[0], str)
 
@@ -130,3 +135,8 @@ def _without_repeats(entries: list[T]) -> list[T]:
 def _unique_match(prefix: str, uuids: Sequence[str]) -> int | None:
     matches = [index for index, text in enumerate(uuids) if text.startswith(prefix)]
     return matches[0] if len(matches) == 1 else None
+
+
+def _parse_visible_devices() -> list[int] | list[str]:
+    """What ``CUDA_VISIBLE_DEVICES`` lists now, before the machine is asked."""
+    return parse(read())

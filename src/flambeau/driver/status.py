@@ -33,7 +33,12 @@ _ROWS: Final = """\
 3 NOT_INITIALIZED initialization error
 4 DEINITIALIZED driver shutting down
 5 PROFILER_DISABLED profiler disabled while using external profiling tool
-36 DEVICE_UNAVAILABLE CUDA-capable device(s) is/are busy or unavailable
+6 PROFILER_NOT_INITIALIZED profiler not initialized: call cudaProfilerInitialize()
+7 PROFILER_ALREADY_STARTED profiler already started
+8 PROFILER_ALREADY_STOPPED profiler already stopped
+34 STUB_LIBRARY CUDA driver is a stub library
+36 CALL_REQUIRES_NEWER_DRIVER API call is not supported in the installed CUDA driver
+46 DEVICE_UNAVAILABLE CUDA-capable device(s) is/are busy or unavailable
 100 NO_DEVICE no CUDA-capable device is detected
 101 INVALID_DEVICE invalid device ordinal
 102 DEVICE_NOT_LICENSED device doesn't have valid Grid license
@@ -46,16 +51,22 @@ _ROWS: Final = """\
 209 NO_BINARY_FOR_GPU no kernel image is available for execution on the device
 210 ALREADY_ACQUIRED resource already acquired
 211 NOT_MAPPED resource not mapped
+212 NOT_MAPPED_AS_ARRAY resource not mapped as array
+213 NOT_MAPPED_AS_POINTER resource not mapped as pointer
 214 ECC_UNCORRECTABLE uncorrectable ECC error encountered
 215 UNSUPPORTED_LIMIT limit is not supported on this architecture
 216 CONTEXT_ALREADY_IN_USE exclusive-thread device already in use by a different thread
 217 PEER_ACCESS_UNSUPPORTED peer access is not supported between these two devices
 218 INVALID_PTX a PTX JIT compilation failed
+219 INVALID_GRAPHICS_CONTEXT invalid OpenGL or DirectX context
 220 NVLINK_UNCORRECTABLE uncorrectable NVLink error detected during the execution
 221 JIT_COMPILER_NOT_FOUND PTX JIT compiler library not found
 222 UNSUPPORTED_PTX_VERSION the provided PTX was compiled with an unsupported toolchain.
 223 JIT_COMPILATION_DISABLED PTX JIT compilation was disabled
 224 UNSUPPORTED_EXEC_AFFINITY the provided execution affinity is not supported
+225 UNSUPPORTED_DEVSIDE_SYNC the provided PTX contains unsupported call to cudaDeviceSynchronize
+226 CONTAINED Invalid access of peer GPU memory over nvlink or a hardware error
+227 INSUFFICIENT_LOADER_VERSION Loader version is insufficient for fatbin
 300 INVALID_SOURCE device kernel image is invalid
 301 FILE_NOT_FOUND file not found
 302 SHARED_OBJECT_SYMBOL_NOT_FOUND shared object symbol not found
@@ -63,6 +74,7 @@ _ROWS: Final = """\
 304 OPERATING_SYSTEM OS call failed or operation not supported on this OS
 400 INVALID_HANDLE invalid resource handle
 401 ILLEGAL_STATE the operation cannot be performed in the present state
+402 LOSSY_QUERY attempted introspection would be semantically lossy
 500 NOT_FOUND named symbol not found
 600 NOT_READY device not ready
 700 ILLEGAL_ADDRESS an illegal memory access was encountered
@@ -84,12 +96,20 @@ _ROWS: Final = """\
 718 INVALID_PC invalid program counter
 719 LAUNCH_FAILED unspecified launch failure
 720 COOPERATIVE_LAUNCH_TOO_LARGE too many blocks in cooperative launch
+721 TENSOR_MEMORY_LEAK tensor memory not completely freed
 800 NOT_PERMITTED operation not permitted
 801 NOT_SUPPORTED operation not supported
 802 SYSTEM_NOT_READY system not yet initialized
 803 SYSTEM_DRIVER_MISMATCH system has unsupported display driver / cuda driver combination
 804 COMPAT_NOT_SUPPORTED_ON_DEVICE forward compatibility was attempted on non supported HW
-809 EXTERNAL_DEVICE an external device is not ready
+805 MPS_CONNECTION_FAILED MPS client failed to connect to the MPS control daemon or the MPS server
+806 MPS_RPC_FAILURE the remote procedural call between the MPS server and the MPS client failed
+807 MPS_SERVER_NOT_READY MPS server is not ready to accept new MPS client requests
+808 MPS_MAX_CLIENTS_REACHED the hardware resources required to create MPS client have been exhausted
+809 MPS_MAX_CONNECTIONS_REACHED the hardware resources required to support device connections have been exhausted
+810 MPS_CLIENT_TERMINATED the MPS client has been terminated by the server
+811 CDP_NOT_SUPPORTED is using CUDA Dynamic Parallelism, but the current configuration, like MPS, does not support it
+812 CDP_VERSION_MISMATCH unsupported interaction between different versions of CUDA Dynamic Parallelism
 900 STREAM_CAPTURE_UNSUPPORTED operation not permitted when stream is capturing
 901 STREAM_CAPTURE_INVALIDATED operation failed due to a previous error during capture
 902 STREAM_CAPTURE_MERGE operation would result in a merge of separate capture sequences
@@ -102,8 +122,13 @@ _ROWS: Final = """\
 909 TIMEOUT wait operation timed out
 910 GRAPH_EXEC_UPDATE_FAILURE the graph update was not performed because it included changes which violated constraints specific to instantiated graph update
 911 EXTERNAL_DEVICE an async error has occured in external entity outside of CUDA
-914 INVALID_RESOURCE_TYPE invalid resource type
-915 INVALID_RESOURCE_CONFIGURATION invalid resource configuration
+912 INVALID_CLUSTER_SIZE a kernel launch error has occurred due to cluster misconfiguration
+913 FUNCTION_NOT_LOADED the function handle is not loaded when calling an API that requires a loaded function
+914 INVALID_RESOURCE_TYPE one or more resources passed in are not valid resource types for the operation
+915 INVALID_RESOURCE_CONFIGURATION one or more resources are insufficient or non-applicable for the operation
+917 STREAM_DETACHED API call not permitted since the green context associated with the stream has been destroyed
+918 GRAPH_RECAPTURE_FAILURE recapturing to the source graph failed and had to be terminated
+919 FABRIC_NOT_READY GPU fabric is not ready within the probe wait budget; application may retry (see CUDA_FABRIC_INIT_TIMEOUT_MS)
 999 UNKNOWN unknown error
 """
 
@@ -126,8 +151,29 @@ def describe(code: int) -> Status:
     return STATUSES.get(code) or Status(code, f"CUDA_ERROR_{code}", "unrecognized error code")
 
 
+# Where the runtime's name is not the driver's in another spelling.
+_RUNTIME_NAMES = {
+    0: "cudaSuccess",
+    2: "cudaErrorMemoryAllocation",
+    3: "cudaErrorInitializationError",
+    4: "cudaErrorCudartUnloading",
+    46: "cudaErrorDevicesUnavailable",
+    200: "cudaErrorInvalidKernelImage",
+    201: "cudaErrorDeviceUninitialized",
+    205: "cudaErrorMapBufferObjectFailed",
+    206: "cudaErrorUnmapBufferObjectFailed",
+    209: "cudaErrorNoKernelImageForDevice",
+    214: "cudaErrorECCUncorrectable",
+    216: "cudaErrorDeviceAlreadyInUse",
+    225: "cudaErrorUnsupportedDevSideSync",
+    400: "cudaErrorInvalidResourceHandle",
+    500: "cudaErrorSymbolNotFound",
+    708: "cudaErrorSetOnActiveProcess",
+    719: "cudaErrorLaunchFailure",
+}
+
+
 def runtime_name(code: int) -> str:
     """The CUDA runtime's name of a status: ``cudaErrorInvalidDevice`` for 101."""
-    if code == 0:
-        return "cudaSuccess"
-    return "cudaError" + "".join(word.capitalize() for word in describe(code).name[11:].split("_"))
+    name = "cudaError" + "".join(w.capitalize() for w in describe(code).name[11:].split("_"))
+    return _RUNTIME_NAMES.get(code, name)

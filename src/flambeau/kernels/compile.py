@@ -27,6 +27,7 @@ __all__ = [
     "get_function",
     "include_options",
     "read_source",
+    "supported_architectures",
 ]
 
 _COMMON_OPTIONS = ("--std=c++17", "-default-device")
@@ -261,6 +262,19 @@ def _nvrtc() -> Any:  # noqa: ANN401 - a module without types
     except (ImportError, RuntimeError) as error:  # the library is missing: type differs by version
         raise MissingExtraError(f"{advice} ({error.__class__.__name__}: {error})") from error
     return nvrtc
+
+
+def supported_architectures() -> tuple[int, ...]:
+    """The architectures that the compiler can make machine code for, such as ``(75, 80, 90)``.
+
+    Raises
+    ------
+    MissingExtraError
+        The compiler, NVRTC, is not installed.
+    """
+    status, numbers = _nvrtc().nvrtcGetSupportedArchs()
+    _require(status, "nvrtcGetSupportedArchs")
+    return tuple(int(number) for number in numbers)
 
 
 def _compile(

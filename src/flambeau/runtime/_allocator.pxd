@@ -24,9 +24,13 @@ cdef Storage* allocate_device(int device, size_t bytes, CUstream stream) except 
 cdef Storage* allocate_pinned(size_t bytes) except NULL
 # An ordinary host block, 64-byte aligned, not cleared; one reference.
 cdef Storage* allocate_host(size_t bytes) except NULL
-# The block is used on `stream` too: it is not reused before that stream has passed this use.
+# The block is used on `stream` too: it is not reused before that stream has passed this use. A null
+# stream is the default one of the block's own device.
 cdef int record_stream(Storage* storage, CUstream stream) except -1
-# Work on `stream` reads or writes this pinned block: it is not recycled before that is done.
+# The same for a stream of a device that the caller knows.
+cdef int record_stream_of(Storage* storage, CUstream stream, int device) except -1
+# Work on `stream` reads or writes this pinned block: it is not recycled before that is done. The
+# stream's device must be current.
 cdef int record_pinned_use(Storage* storage, CUstream stream) except -1
 # Whether an address lies in pinned memory that we or the driver know of.
 cdef bint is_pinned_address(const void* address) except -1

@@ -29,4 +29,6 @@ cdef memory_format contiguous_format, preserve_format, channels_last, channels_l
 cdef dtype dtype_of(int scalar_type)
 cdef object make_size(int ndim, const int64_t* sizes)   # a Size
 cdef str legacy_name(int scalar_type)
+# Least and greatest int that an element takes: an unsigned one takes negative ints, in two's complement.
+cdef tuple integer_range(int scalar_type)
 cdef int set_public_name(object cls, const char* name) except -1

@@ -122,6 +122,17 @@ cdef str legacy_name(int scalar_type):
     return (<bytes>legacy_type_names[scalar_type]).decode()
 
 
+# 2**7, 2**15, 2**31, 2**63 by bytes.
+cdef dict _HALVES = {1: 128, 2: 32768, 4: 2147483648, 8: 9223372036854775808}
+
+
+cdef tuple integer_range(int scalar_type):
+    half = _HALVES[item_bytes[scalar_type]]
+    if scalar_type in (UInt8, UInt16, UInt32, UInt64):
+        return -half, half + half - 1
+    return -half, half - 1
+
+
 def dtype_named(str name):
     """The dtype of a name: ``"float32"``, ``"float"``."""
     try:

@@ -11,3 +11,8 @@ cdef bint observed
 cdef int launch(CUfunction f, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                 unsigned block_x, unsigned block_y, unsigned block_z,
                 unsigned dynamic_shared, CUstream stream, void** parameters) except -1
+# The same for a kernel that begins with griddepcontrol.wait: its start may overlap the end of the
+# work before it, where the driver offers that.
+cdef int launch_overlapping(CUfunction f, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                            unsigned block_x, unsigned block_y, unsigned block_z,
+                            unsigned dynamic_shared, CUstream stream, void** parameters) except -1

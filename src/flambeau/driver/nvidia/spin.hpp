@@ -10,7 +10,7 @@ namespace flambeau::nvidia {
 
 inline constexpr const char *SPIN_PTX = R"(
 .version 7.0
-.target sm_70
+.target sm_75
 .address_size 64
 .visible .entry spin(.param .u64 cycles)
 {

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+# The everyday commands. Each makes .venv with what it needs and builds the compiled modules.
+
+# PYTHON=python3.12 chooses another; by default the newest of 3.11 to 3.14 that is installed.
+PYTHON ?= $(firstword $(foreach v,python3 python3.14 python3.13 python3.12 python3.11,\
+	$(shell command -v $(v) >/dev/null && $(v) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' && echo $(v))))
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.hpp')
+TESTS ?= tests
+JOBS ?= 2
+
+.DELETE_ON_ERROR:
+.PHONY: demo test lint bench test-gpu clean
+
+# Run the main example: handwritten digits, nearest neighbours, on a GPU or a virtual one.
+demo: $(VENV)/.test-stamp
+	$(BIN)/flambeau run examples/digits_knn.py
+
+# Run the test suite on virtual GPUs.
+test: $(VENV)/.test-stamp
+	FLAMBEAU_TEST_DEVICE=virtual $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(TESTS)
+
+# Run the test suite on the machine's own GPUs.
+test-gpu: $(VENV)/.test-stamp
+	FLAMBEAU_TEST_DEVICE=real $(BIN)/python -m pytest -q $(TESTS)
+
+lint: $(VENV)/.dev-stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest --ignore-disjoint-bases --concise $$($(BIN)/python tests/compiled_modules.py)
+
+# Measure; columns of torch and CuPy stay blank where they are not installed.
+bench: $(VENV)/.test-stamp
+	$(BIN)/flambeau run -m benchmarks.virtual
+	$(BIN)/flambeau run -m benchmarks.host_cost
+
+clean:
+	rm -rf build dist src/*.egg-info $(VENV)
+	find src tests -name __pycache__ -prune -exec rm -rf {} +
+	find src -name '*.so' -delete
+
+$(BIN)/python:
+	$(if $(PYTHON),,$(error flambeau needs Python 3.11 to 3.14; give PYTHON=...))
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+
+# An editable install builds the compiled modules; it is redone when their sources change.
+$(VENV)/.test-stamp: $(BIN)/python pyproject.toml setup.py $(SOURCES)
+	FLAMBEAU_BUILD_JOBS=$(JOBS) $(BIN)/python -m pip install -q -e '.[test]'
+	@touch $@
+
+$(VENV)/.dev-stamp: $(VENV)/.test-stamp
+	$(BIN)/python -m pip install -q -e '.[dev]'
+	@touch $@

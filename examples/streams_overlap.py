@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hide the copies of the next batch behind the computation of this one.
+
+Run it with ``flambeau run examples/streams_overlap.py``. The same work is done twice: all on one
+stream, then with the copies on a stream of their own. Events say what must wait for what.
+"""
+
+import torch
+
+BATCHES = 6
+ELEMENTS = 1 << 18
+
+
+def on_one_stream(batches: list[torch.Tensor]) -> tuple[float, list[float]]:
+    """Copy and compute in turn; milliseconds and the results."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    sums = []
+    start.record()
+    for batch in batches:
+        x = batch.to("cuda", non_blocking=True)
+        sums.append((x * 2 + 1).sum())
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end), [s.item() for s in sums]
+
+
+def on_two_streams(batches: list[torch.Tensor]) -> tuple[float, list[float]]:
+    """Copy on one stream while the other computes; milliseconds and the results."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    compute, copies = torch.cuda.current_stream(), torch.cuda.Stream()
+    sums = []
+    start.record(compute)
+    copies.wait_event(start)
+    for batch in batches:
+        with torch.cuda.stream(copies):
+            x = batch.to("cuda", non_blocking=True)
+        compute.wait_stream(copies)  # the copy must be there before it is read
+        sums.append((x * 2 + 1).sum())
+        x.record_stream(compute)  # and its memory must stay until it has been
+    end.record(compute)
+    end.synchronize()
+    return start.elapsed_time(end), [s.item() for s in sums]
+
+
+def main() -> None:
+    """Run both ways and compare."""
+    batches = [torch.full((ELEMENTS,), float(i)).pin_memory() for i in range(BATCHES)]
+    expected = [ELEMENTS * (2.0 * i + 1.0) for i in range(BATCHES)]
+    on_one_stream(batches)  # the first run compiles the kernels
+    print(f"{BATCHES} batches of {ELEMENTS} floats on {torch.cuda.get_device_name()}")
+    for name, run in (("one stream", on_one_stream), ("two streams", on_two_streams)):
+        milliseconds, sums = run(batches)
+        verdict = "right" if sums == expected else f"WRONG: {sums}"
+        print(f"{name:<12} {milliseconds:8.3f} ms   the sums are {verdict}")
+
+
+if __name__ == "__main__":
+    main()

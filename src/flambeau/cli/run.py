@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``flambeau run``: an unmodified program for ``torch.cuda``, started as Python would start it."""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import os
+import re
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NoReturn
+
+from flambeau import _torch_face
+from flambeau.cli import execute
+from flambeau.driver.errors import DriverNotFoundError
+from flambeau.driver.nvidia.management import NvidiaManagement
+from flambeau.driver.virtual import config
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Request", "UsageError", "main", "parse"]
+
+DEFAULT_MACHINE = "h200:1"
+_GPU_NODES = ("/dev/nvidia[0-9]*", "/proc/driver/nvidia/gpus/*", "/dev/dxg", "/dev/nvhost-ctrl-gpu")
+_MACHINE = re.compile(r"[A-Za-z0-9_-]*(:\d+)?")
+
+
+class UsageError(Exception):
+    """The command line makes no sense; the text is one line."""
+
+
+@dataclass(slots=True)
+class Request:
+    """What the command line of ``flambeau run`` asks for.
+
+    Parameters
+    ----------
+    kind
+        What to run: a file, a module (``-m``) or a piece of code (``-c``).
+    target
+        The path, the module's name, or the code.
+    arguments
+        The program's own arguments.
+    machine
+        The virtual GPUs, as ``FLAMBEAU_VIRTUAL`` takes them; None if none were asked for.
+    schedule
+        In which order virtual GPUs do their work; None for the default.
+    """
+
+    kind: Literal["script", "module", "code"]
+    target: str
+    arguments: list[str] = field(default_factory=list)
+    machine: str | None = None
+    schedule: str | None = None
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the program that the arguments name; ends the process with status 2 if they are wrong."""
+    try:
+        request = parse(arguments)
+        if request.kind == "script" and not os.path.exists(request.target):
+            raise UsageError(f"can't open file {request.target!r}: no such file")
+        choose_devices(request)
+    except UsageError as error:
+        fail(str(error))
+    _torch_face.install()
+    _torch_face.child_environment(os.environ)
+    execute.run(request.kind, request.target, request.arguments)
+
+
+def fail(message: str) -> NoReturn:
+    """End the process with one line on stderr and status 2, as Python does for a bad call."""
+    print(f"flambeau run: {message}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def parse(arguments: Sequence[str]) -> Request:
+    """Read the arguments of ``flambeau run``.
+
+    The value of ``--virtual`` is optional: the word after it is the value if it looks like
+    ``MODEL``, ``MODEL:N`` or ``:N``, more words follow, and no file has this name.
+
+    Raises
+    ------
+    UsageError
+        An option is unknown or lacks its value, or there is nothing to run.
+    """
+    rest = list(arguments)
+    machine = schedule = None
+    while rest:
+        word = rest.pop(0)
+        option, has_value, value = word.partition("=")
+        if option == "--virtual":
+            machine = value if has_value else _machine_value(rest)
+        elif option == "--schedule":
+            schedule = value if has_value else _value(option, rest)
+        elif word in ("-m", "-c"):
+            kind: Literal["module", "code"] = "module" if word == "-m" else "code"
+            return Request(kind, _value(word, rest), rest, machine, schedule)
+        elif word == "--" and rest:
+            return Request("script", rest[0], rest[1:], machine, schedule)
+        elif word.startswith("-"):
+            raise UsageError(f"no such option: {option} (options of the script go after it)")
+        else:
+            return Request("script", word, rest, machine, schedule)
+    raise UsageError("nothing to run: give a SCRIPT, -m MODULE or -c CODE")
+
+
+def _value(option: str, rest: list[str]) -> str:
+    if not rest:
+        raise UsageError(f"{option} needs a value")
+    return rest.pop(0)
+
+
+def _machine_value(rest: list[str]) -> str:
+    is_value = len(rest) > 1 and _MACHINE.fullmatch(rest[0]) and not rest[0].startswith("-")
+    return rest.pop(0) if is_value and not os.path.exists(rest[0]) else ""
+
+
+def choose_devices(request: Request) -> None:
+    """Settle which GPUs this process and its children see, before anything asks for one.
+
+    Raises
+    ------
+    UsageError
+        There is no such model or policy.
+    """
+    try:
+        config.parse_plan(request.machine or "")
+        config.parse_schedule(request.schedule or "fifo")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if request.machine is not None:
+        os.environ["FLAMBEAU_VIRTUAL"] = request.machine or DEFAULT_MACHINE
+    elif not os.environ.get("FLAMBEAU_VIRTUAL") and not has_gpu():
+        os.environ["FLAMBEAU_VIRTUAL"] = DEFAULT_MACHINE
+        print(
+            "flambeau run: no NVIDIA GPU here, so this runs on one virtual H200; "
+            "--virtual MODEL:N chooses others",
+            file=sys.stderr,
+        )
+    if request.schedule is not None:
+        os.environ["FLAMBEAU_SCHEDULE"] = request.schedule
+
+
+def has_gpu() -> bool:
+    """Whether this machine has an NVIDIA GPU, found out without starting the driver.
+
+    A started driver would be inherited, unusable, by every process that the program forks.
+    """
+    if any(glob.glob(pattern) for pattern in _GPU_NODES):
+        return True
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    try:
+        return NvidiaManagement().device_count() > 0
+    except DriverNotFoundError:
+        return False

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Device arguments of public functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from flambeau.runtime import _cuda_device
+
+if TYPE_CHECKING:
+    from flambeau.runtime._device import device as _device_type
+
+    DeviceArgument: TypeAlias = int | str | _device_type | _cuda_device.device | None
+
+__all__ = ["_get_device_index"]
+
+
+def _get_device_index(
+    device: DeviceArgument, optional: bool = False, allow_cpu: bool = False
+) -> int:
+    """The ordinal that a device argument means.
+
+    Parameters
+    ----------
+    device
+        An int is passed through, negative ones too. A str is parsed, as ``"cuda:1"``. A
+        `torch.cuda.device` gives its number.
+    optional
+        Whether None and ``"cuda"`` mean the current device, which initialises CUDA.
+    allow_cpu
+        Whether the CPU is accepted; it gives -1.
+
+    Raises
+    ------
+    ValueError
+        Another kind of device, or no number where one is needed.
+    RuntimeError
+        A string that is no device.
+    TypeError
+        Something that is no device at all, where None would do.
+    """
+    return _cuda_device.index_of(device, optional, allow_cpu)

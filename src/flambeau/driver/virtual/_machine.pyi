@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Iterable, Sequence
+
+from flambeau.driver.virtual.models import DeviceModel
+
+def configure(models: Iterable[DeviceModel], workers: int) -> None:
+    """Say which devices the next machine has and how many host threads share a kernel's blocks.
+
+    Raises
+    ------
+    RuntimeError
+        A machine is running.
+    """
+
+def set_schedule(order: str, seed: int) -> None:
+    """Choose ``"fifo"``, ``"random"`` or ``"adversarial"``, for this machine and the next ones."""
+
+def set_progress(on: bool) -> None:
+    """Whether ready work starts by itself when nobody has called for 20 ms of wall time."""
+
+def is_running() -> bool:
+    """Whether ``cuInit`` has been called in this process and the machine has not been stopped."""
+
+def table() -> int:
+    """The address of the filled ``DriverTable``."""
+
+def shutdown() -> None:
+    """Stop the machine; all calls answer 4 from now on."""
+
+def reset() -> None:
+    """Drop the machine. No other thread may be in a driver call; all handles become invalid."""
+
+def explain(status: int) -> str | None:
+    """What is known of a failure: of this thread's last call, else of the last work that failed so."""
+
+def clock() -> int:
+    """The host's modelled time in nanoseconds since the machine started; 0 before."""
+
+def uuids() -> list[str]:
+    """The configured devices' names, ``GPU-`` and 36 characters each."""
+
+def device_uuid(name: str, index: int) -> str:
+    """The same of one model name and physical index."""
+
+def visible_devices(variable: str | None, uuids: Sequence[str]) -> list[int]:
+    """Which devices a value of ``CUDA_VISIBLE_DEVICES`` shows, in its order; None: unset."""
+
+def used_bytes(physical: int) -> int:
+    """Bytes in use on a device, by index before ``CUDA_VISIBLE_DEVICES``."""
+
+def lose_device(ordinal: int, status: int) -> None:
+    """Make every later call on a device answer `status`.
+
+    Raises
+    ------
+    AcceleratorError
+        The machine is not running (3) or has no such device (101).
+    """
+
+def allocate_global(ordinal: int, size: int, initial: bytes) -> int:
+    """Device memory for a module's variable; its address."""
+
+def register_function(ordinal: int, code: int) -> int:
+    """The ``CUfunction`` of a compiled kernel."""
+
+def unregister(ordinal: int, functions: Sequence[int], variables: Sequence[int]) -> int:
+    """Wait for the device's work, then forget functions and free variables; the wait's status."""

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+# distutils: language = c++
+"""The virtual machine's compiled part: it owns the one machine and fills the driver table."""
+from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.string cimport memcpy
+from libcpp cimport bool as cbool
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from flambeau.driver._table cimport (
+    CUdeviceptr,
+    CUfunction,
+    CUresult,
+    CUuuid,
+    DriverTable,
+    GemmArgs,
+    check,
+)
+from flambeau.driver.virtual.ptx._engine cimport KernelCode, KernelInfo, Launch, Outcome, info, run
+
+cdef extern from "flambeau/driver/virtual/entries/table.hpp" namespace "flambeau::vgpu" nogil:
+    cdef enum class Order(int):
+        Fifo
+        Random
+        Adversarial
+    cdef cppclass Model:
+        string name
+        int major, minor, multiprocessors
+        uint64_t memory_bytes, context_bytes
+        double memory_bandwidth, arithmetic_rate, matrix_rate, host_bandwidth, peer_bandwidth
+        int clock_khz, memory_clock_khz, memory_bus_bits, l2_bytes
+        int threads_per_multiprocessor, blocks_per_multiprocessor
+        int shared_per_multiprocessor, shared_per_block_optin
+        cbool nvlink
+    cdef cppclass Setup:
+        vector[Model] models
+        Order order
+        uint64_t seed
+        cbool progress
+        int workers
+    Setup& machine_setup()
+    const DriverTable& driver_table()
+    void end_process()
+    void reset_process()
+    vector[string] machine_uuids(const Setup&)
+    vector[int] visible_devices_of "flambeau::vgpu::visible_devices"(const char*, const vector[string]&)
+    cbool running()
+    CUuuid uuid_of "flambeau::vgpu::device_uuid"(const string&, int)
+    string uuid_text(const CUuuid&)
+    string explain_status(int status)
+    void apply_order()
+    void apply_progress()
+    uint64_t clock_now()
+    uint64_t used_bytes_of(int physical)
+    CUresult lose(int ordinal, CUresult status)
+    cdef cppclass KernelEngine:
+        void (*run)(const Launch*, Outcome*) noexcept nogil
+        const KernelInfo* (*info)(const KernelCode*) noexcept nogil
+    KernelEngine& kernel_engine()
+    ctypedef CUresult (*GemmFunction)(const GemmArgs*, char*, size_t) noexcept nogil
+    GemmFunction& gemm_function()
+    CUresult allocate_variable(int, uint64_t, const void*, uint64_t, CUdeviceptr*)
+    CUresult add_function(int, const KernelCode*, CUfunction*)
+    CUresult forget_module(int, const vector[uint64_t]&, const vector[uint64_t]&)
+
+cdef extern from "flambeau/runtime/scalar_type.hpp" namespace "flambeau" nogil:
+    enum ScalarType:
+        Float16
+        BFloat16
+        Float32
+        Float64
+        Complex64
+        Complex128
+
+cdef dict _gemm_types = {
+    <int>Float16: "float16",
+    <int>BFloat16: "bfloat16",
+    <int>Float32: "float32",
+    <int>Float64: "float64",
+    <int>Complex64: "complex64",
+    <int>Complex128: "complex128",
+}
+
+
+cdef CUresult _gemm(const GemmArgs* g, char* message, size_t length) noexcept with gil:
+    cdef bytes text
+    try:
+        from flambeau.driver.virtual.tasks import gemm
+        gemm(_gemm_types[g.dtype], (g.m, g.n, g.k, g.batch), (g.a, g.b, g.c),
+             (g.lda, g.ldb, g.ldc), (g.stride_a, g.stride_b, g.stride_c),
+             (bool(g.transpose_a), bool(g.transpose_b)), tf32=g.compute == 1, alpha=g.alpha,
+             beta=g.beta)
+    except Exception as error:  # noqa: BLE001 - becomes the device's fault, with this text
+        text = f"{type(error).__name__}: {error}"[:400].encode()[:length - 1]
+        memcpy(message, <const char*>text, len(text) + 1)
+        return 719
+    return 0
+
+
+kernel_engine().run = run
+kernel_engine().info = info
+(&gemm_function())[0] = <GemmFunction>_gemm
+
+
+_ORDERS = {"fifo": 0, "random": 1, "adversarial": 2}
+
+
+cdef Model _model(object m):
+    cdef Model out
+    out.name = m.name.encode()
+    out.major, out.minor = m.capability
+    out.multiprocessors = m.multiprocessors
+    out.memory_bytes = m.memory_bytes
+    out.context_bytes = m.context_bytes
+    out.memory_bandwidth = m.memory_bandwidth
+    out.arithmetic_rate = m.arithmetic_rate
+    out.matrix_rate = m.matrix_rate
+    out.host_bandwidth = m.host_bandwidth
+    out.peer_bandwidth = m.peer_bandwidth
+    out.clock_khz = m.clock_khz
+    out.memory_clock_khz = m.memory_clock_khz
+    out.memory_bus_bits = m.memory_bus_bits
+    out.l2_bytes = m.l2_bytes
+    out.threads_per_multiprocessor = m.threads_per_multiprocessor
+    out.blocks_per_multiprocessor = m.blocks_per_multiprocessor
+    out.shared_per_multiprocessor = m.shared_per_multiprocessor
+    out.shared_per_block_optin = m.shared_per_block_optin
+    out.nvlink = m.nvlink
+    return out
+
+
+def configure(models, int workers):
+    if running():
+        raise RuntimeError("the virtual machine is running; reset it before changing its devices")
+    cdef Setup* setup = &machine_setup()
+    setup.models.clear()
+    for model in models:
+        setup.models.push_back(_model(model))
+    setup.workers = workers
+
+
+def set_schedule(str order, uint64_t seed):
+    cdef Setup* setup = &machine_setup()
+    setup.order = <Order><int>_ORDERS[order]
+    setup.seed = seed
+    apply_order()
+
+
+def set_progress(bint on):
+    machine_setup().progress = on
+    apply_progress()
+
+
+def is_running():
+    return running()
+
+
+def table():
+    return <uintptr_t>&driver_table()
+
+
+def shutdown():
+    with nogil:
+        end_process()
+
+
+def reset():
+    with nogil:
+        reset_process()
+
+
+def explain(int status):
+    cdef string text = explain_status(status)
+    return text.decode() if text.size() else None
+
+
+def clock():
+    return clock_now()
+
+
+def uuids():
+    return [u.decode() for u in machine_uuids(machine_setup())]
+
+
+def visible_devices(variable, list uuids):
+    cdef vector[string] texts
+    for u in uuids:
+        texts.push_back(u.encode())
+    if variable is None:
+        return visible_devices_of(NULL, texts)
+    cdef bytes encoded = variable.encode()
+    return visible_devices_of(encoded, texts)
+
+
+def device_uuid(str name, int index):
+    return uuid_text(uuid_of(name.encode(), index)).decode()
+
+
+def used_bytes(int physical):
+    return used_bytes_of(physical)
+
+
+def lose_device(int ordinal, int status):
+    check(lose(ordinal, status))
+
+
+def allocate_global(int ordinal, uint64_t size, bytes initial):
+    cdef CUdeviceptr pointer = 0
+    check(allocate_variable(ordinal, size, <const char*>initial, len(initial), &pointer))
+    return pointer
+
+
+def register_function(int ordinal, uintptr_t code):
+    cdef CUfunction handle = NULL
+    check(add_function(ordinal, <const KernelCode*>code, &handle))
+    return <uintptr_t>handle
+
+
+def unregister(int ordinal, functions, variables):
+    cdef vector[uint64_t] handles = functions
+    cdef vector[uint64_t] pointers = variables
+    cdef CUresult status
+    with nogil:
+        status = forget_module(ordinal, handles, pointers)
+    return status

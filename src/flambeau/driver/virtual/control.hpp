@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tests and tools steer from outside: policy, progress, clock, lost devices, what went wrong.
+// None of it is a driver call, so none of it moves the clock.
+#pragma once
+#include "entries/call.hpp"
+
+namespace flambeau::vgpu {
+
+inline Setup &machine_setup() { return process().setup; }
+
+inline bool running() { return process().gate.load() == CUDA_SUCCESS; }
+
+// Calls `change(machine)` under its mutex if there is a machine.
+template <class Change> void with_machine(Change change) {
+  if (!running()) return;
+  Machine &machine = *process().machine.load();
+  std::lock_guard<std::mutex> guard(machine.mutex);
+  change(machine);
+}
+
+inline void apply_order() {
+  with_machine([](Machine &m) { m.scheduler.set(machine_setup().order, machine_setup().seed); });
+}
+
+inline void apply_progress() {
+  with_machine([](Machine &m) {
+    m.progress = machine_setup().progress;
+    m.wake();
+  });
+}
+
+// What is known of a failure with this status: of the calling thread's last call, else of the last
+// work that failed with it.
+inline std::string explain_status(int status) {
+  if (last_refusal.status == status && !last_refusal.text.empty()) {
+    std::string text;
+    text.swap(last_refusal.text);
+    return text;
+  }
+  std::string text;
+  with_machine([&](Machine &m) {
+    auto found = m.faults.find(status);
+    if (found != m.faults.end()) text = found->second;
+  });
+  return text;
+}
+
+inline std::uint64_t clock_now() {
+  std::uint64_t now = 0;
+  with_machine([&](Machine &m) { now = m.clock.now(); });
+  return now;
+}
+
+inline std::uint64_t used_bytes_of(int physical) {
+  std::uint64_t bytes = 0;
+  with_machine([&](Machine &m) {
+    for (const Device &device : m.devices) {
+      if (device.physical == physical) bytes = device.used_bytes();
+    }
+  });
+  return bytes;
+}
+
+// The device answers `status` from now on. 101 if there is no such device.
+inline CUresult lose(int ordinal, CUresult status) {
+  CUresult result = running() ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_NOT_INITIALIZED;
+  with_machine([&](Machine &m) {
+    if (ordinal < 0 || ordinal >= static_cast<int>(m.devices.size())) return;
+    m.fail(m.devices[static_cast<std::size_t>(ordinal)].context, status,
+           "Device " + std::to_string(ordinal) + " was lost on request.");
+    result = CUDA_SUCCESS;
+  });
+  return result;
+}
+
+}  // namespace flambeau::vgpu

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The virtual driver: the contract on a machine that executes PTX on the CPU."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from flambeau.driver.contract import CodeTarget
+from flambeau.driver.virtual import _machine, config
+from flambeau.driver.virtual.management import VirtualManagement
+from flambeau.driver.virtual.modules import VirtualModules
+
+if TYPE_CHECKING:
+    from flambeau.driver.contract import Feature
+    from flambeau.driver.virtual.config import Plan
+
+__all__ = ["VirtualDriver"]
+
+_FEATURES: frozenset[Feature] = frozenset({"fault_details", "ipc_memory", "ipc_events"})
+
+
+class VirtualDriver:
+    """A driver whose devices are virtual.
+
+    Parameters
+    ----------
+    plan
+        The devices; by default what ``flambeau.virtual.enable`` or ``FLAMBEAU_VIRTUAL`` asked for,
+        else one H200.
+    """
+
+    name = "virtual"
+
+    def __init__(self, plan: Plan | None = None) -> None:
+        plan = plan or requested_plan() or config.parse_plan("")
+        if not _machine.is_running():
+            _machine.configure(plan.models, os.cpu_count() or 1)
+            schedule = _requested_schedule or config.environment_schedule()
+            _machine.set_schedule(schedule.policy, schedule.seed)
+        self.plan = plan
+        self.modules = VirtualModules()
+        self.management = VirtualManagement(plan)
+
+    def table(self) -> int:
+        """The address of the machine's table of entries."""
+        return _machine.table()
+
+    def supports(self, feature: Feature) -> bool:
+        """Whether virtual GPUs offer a feature."""
+        return feature in _FEATURES
+
+    def code_target(self, device: int) -> CodeTarget:
+        """PTX for compute_80, whatever the model: its instructions are those that are executed."""
+        return CodeTarget("ptx", "compute_80")
+
+    def explain(self, status: int) -> str | None:
+        """What is known of the last failure with this status: kernel, thread, address, stream."""
+        return _machine.explain(status)
+
+    def shutdown(self) -> None:
+        """Stop the machine's thread; calls answer status 4 afterwards."""
+        _machine.shutdown()
+
+
+_requested_plan: Plan | None = None
+_requested_schedule: config.Schedule | None = None
+
+
+def requested_plan() -> Plan | None:
+    """The machine that was asked for by call or by environment; None if nobody did."""
+    return _requested_plan or config.environment_plan()
+
+
+def request(plan: Plan | None) -> None:
+    """Remember what `flambeau.virtual.enable` was asked for."""
+    global _requested_plan
+    _requested_plan = plan
+
+
+def request_schedule(schedule: config.Schedule | None) -> None:
+    """Remember a policy for the machine, and apply it to one that runs."""
+    global _requested_schedule
+    _requested_schedule = schedule
+    applied = schedule or config.environment_schedule()
+    _machine.set_schedule(applied.policy, applied.seed)

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entries: device memory, page-locked host memory, what a pointer is.
+#pragma once
+#include "call.hpp"
+#include "flambeau/driver/virtual/memory/place.hpp"
+
+namespace flambeau::vgpu::entries {
+
+inline CUresult MemAlloc(CUdeviceptr *pointer, std::size_t bytes) {
+  Call call;
+  Context *context = call.context();
+  if (!context) return call.status();
+  if (!pointer || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  Arena &arena = context->device->arena;
+  const Allocation *made = arena.allocate(bytes);
+  if (!made) {
+    return call.fail(CUDA_ERROR_OUT_OF_MEMORY,
+                     std::to_string(bytes) + " bytes were asked for; of the " +
+                         std::to_string(arena.capacity()) + " bytes of device " +
+                         std::to_string(context->device->ordinal) + " " +
+                         std::to_string(arena.capacity() - arena.used()) + " are free.");
+  }
+  ++call.machine().memory_epoch;
+  *pointer = made->begin;
+  return CUDA_SUCCESS;
+}
+
+// Waits for all work of the memory's device, as CUDA's does.
+inline CUresult MemFree(CUdeviceptr pointer) {
+  Call call;
+  if (call.failed()) return call.status();
+  if (!call.current()) return CUDA_ERROR_INVALID_CONTEXT;
+  if (pointer == 0) return CUDA_SUCCESS;
+  const Place place = place_of(call.machine(), pointer);
+  if (!place.allocation || place.allocation->begin != pointer || place.allocation->imported) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Context &context = place.device->context;
+  if (context.error) return context.error;
+  const CUresult waited = call.wait(context, context.frontier());
+  if (waited != CUDA_SUCCESS) return waited;
+  if (!place.device->arena.free(pointer)) return CUDA_ERROR_INVALID_VALUE;
+  ++call.machine().memory_epoch;
+  return CUDA_SUCCESS;
+}
+
+inline CUresult MemGetInfo(std::size_t *free, std::size_t *total) {
+  Call call;
+  const Context *context = call.context();
+  if (!context) return call.status();
+  const Device &device = *context->device;
+  if (free) *free = device.arena.capacity() - device.arena.used();
+  if (total) *total = device.model.memory_bytes;
+  return CUDA_SUCCESS;
+}
+
+// All flags are accepted: every page-locked range is portable and mapped here.
+inline CUresult MemHostAlloc(void **pointer, std::size_t bytes, unsigned flags) {
+  Call call;
+  if (!call.context()) return call.status();
+  if (!pointer || bytes == 0 || flags > 7) return CUDA_ERROR_INVALID_VALUE;
+  const std::uint64_t begin = call.machine().host.allocate(bytes);
+  if (!begin) return CUDA_ERROR_OUT_OF_MEMORY;
+  ++call.machine().memory_epoch;
+  *pointer = reinterpret_cast<void *>(begin);
+  return CUDA_SUCCESS;
+}
+
+// Work of every device may still read or write the range.
+inline CUresult wait_for_all(Call &call) {
+  std::vector<NodePtr> nodes;
+  for (Device &device : call.machine().devices) {
+    if (!device.context.active()) continue;
+    for (NodePtr &node : device.context.frontier()) nodes.push_back(std::move(node));
+  }
+  return call.machine().wait(call.lock(), nodes);
+}
+
+inline CUresult MemFreeHost(void *pointer) {
+  Call call;
+  if (!call.context()) return call.status();
+  const std::uint64_t begin = reinterpret_cast<std::uint64_t>(pointer);
+  const HostRange *range = call.machine().host.find(begin);
+  if (!range || range->begin != begin || !range->allocated) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult waited = wait_for_all(call);
+  if (waited != CUDA_SUCCESS) return waited;
+  ++call.machine().memory_epoch;
+  return call.machine().host.free(begin) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+inline CUresult MemHostRegister(void *pointer, std::size_t bytes, unsigned flags) {
+  Call call;
+  if (!call.context()) return call.status();
+  if (!pointer || bytes == 0 || flags > 15) return CUDA_ERROR_INVALID_VALUE;
+  if (!call.machine().host.add(reinterpret_cast<std::uint64_t>(pointer), bytes)) {
+    return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  }
+  ++call.machine().memory_epoch;
+  return CUDA_SUCCESS;
+}
+
+inline CUresult MemHostUnregister(void *pointer) {
+  Call call;
+  if (!call.context()) return call.status();
+  const std::uint64_t begin = reinterpret_cast<std::uint64_t>(pointer);
+  const HostRange *range = call.machine().host.find(begin);
+  if (!range || range->begin != begin || range->allocated) {
+    return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  }
+  const CUresult waited = wait_for_all(call);
+  if (waited != CUDA_SUCCESS) return waited;
+  ++call.machine().memory_epoch;
+  return call.machine().host.remove(begin) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+
+template <class T> CUresult answer(void *data, T value) {
+  std::memcpy(data, &value, sizeof value);
+  return CUDA_SUCCESS;
+}
+
+inline CUresult PointerGetAttribute(void *data, int attribute, CUdeviceptr pointer) {
+  Call call;
+  if (call.failed()) return call.status();
+  if (!data) return CUDA_ERROR_INVALID_VALUE;
+  const Place place = place_of(call.machine(), pointer);
+  if (attribute == 13) return answer<unsigned char>(data, place.known());   // mapped
+  if (!place.known()) return CUDA_ERROR_INVALID_VALUE;
+  Context *context = place.device ? &place.device->context : call.current();
+  switch (attribute) {
+    case 1: return answer(data, reinterpret_cast<CUcontext>(context));
+    case 2: return answer<unsigned>(data, place.device ? 2 : 1);   // memory type: device, host
+    case 3: return answer(data, pointer);
+    case 4:
+      if (place.device) return CUDA_ERROR_INVALID_VALUE;
+      return answer(data, pointer);
+    case 6: return answer<unsigned char>(data, 0);    // synchronous memory operations
+    case 7: return answer(data, place.begin());       // buffer id
+    case 8: return answer<unsigned>(data, 0);         // managed
+    case 9: return answer<int>(data, context ? context->device->ordinal : 0);
+    case 10: return answer<unsigned char>(data, place.device && !place.allocation->imported);
+    case 11: return answer(data, place.begin());
+    case 12: return answer<std::size_t>(data, place.bytes());
+    default: return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+}  // namespace flambeau::vgpu::entries

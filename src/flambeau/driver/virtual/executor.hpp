@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who runs work, and how callers wait for it.
+//
+// Work runs when somebody waits for it, one piece at a time. The thread that waits runs compiled
+// work itself, which saves two thread switches; host functions and Python tasks always run on the
+// executor thread. If nobody has called the driver for PROGRESS_DELAY, ready work starts by itself
+// there, so that a host that spins on pinned memory, or another process, always gets its turn.
+#pragma once
+#include <csignal>
+
+#include "machine.hpp"
+
+namespace flambeau::vgpu {
+
+inline void Machine::start_executor() {
+  if (executor_started_) return;
+  executor_started_ = true;
+  // Signals are for the threads that Python knows.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  executor_ = std::thread([this] { run_executor(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  executor_id_ = executor_.get_id();
+}
+
+inline void Machine::run_executor() {
+  std::unique_lock<std::mutex> lock(mutex);
+  while (!stopping_) {
+    if (!remote_.empty()) settle_remote();
+    NodePtr node = std::move(handed_);
+    handed_ = nullptr;
+    if (!node && !running_ && waiters_ == 0 && progress_due()) node = scheduler.choose(ready_, false);
+    if (node) {
+      execute(lock, node);
+    } else {
+      sleep(lock);
+    }
+  }
+  executor_ended_ = true;
+  work_done_.notify_all();
+}
+
+inline void Machine::sleep(std::unique_lock<std::mutex> &lock) {
+  if (!remote_.empty()) {
+    work_changed_.wait_for(lock, 5 * REMOTE_POLL);   // whoever waits looks more often
+  } else if (progress && !ready_.empty() && !running_ && waiters_ == 0) {
+    work_changed_.wait_until(lock, last_call + PROGRESS_DELAY);
+  } else {
+    idle_ = true;   // work that comes must wake it
+    work_changed_.wait(lock);
+    idle_ = false;
+  }
+}
+
+inline void Machine::execute(std::unique_lock<std::mutex> &lock, const NodePtr &node) {
+  Context &context = *node->context;
+  EngineTimes &engines = context.device->engines;
+  const Engine engine = node->task->engine();
+  const Nanoseconds start = engines.earliest(engine, node->floor);
+  Report report;
+  ready_.erase(node->sequence);
+  running_ = node;
+  lock.unlock();
+  node->task->run(*this, context, start, report);
+  lock.lock();
+  node->end = start + report.duration;
+  engines.occupy(engine, node->end);
+  if (report.status != CUDA_SUCCESS) {
+    fail(context, report.status, report.fault + " It was submitted to " + node->stream_name + ".");
+  }
+  running_ = nullptr;
+  finish(node);
+  work_done_.notify_all();
+  if (progress && idle_ && !ready_.empty()) work_changed_.notify_all();
+}
+
+// Give a chosen piece of work to the executor thread. Nothing else starts before it has run.
+inline void Machine::hand_over(const NodePtr &node) {
+  ready_.erase(node->sequence);
+  running_ = node;
+  handed_ = node;
+  start_executor();
+  work_changed_.notify_all();
+}
+
+// Wait until all targets (null ones count as done) are; the host's clock moves to their end.
+inline CUresult Machine::wait(std::unique_lock<std::mutex> &lock,
+                              const std::vector<NodePtr> &targets) {
+  const auto open = [&] {
+    for (const NodePtr &target : targets) {
+      if (target && !target->done) return true;
+    }
+    return false;
+  };
+  if (open()) {
+    if (on_executor()) return CUDA_ERROR_NOT_PERMITTED;   // a host callback may not wait
+    for (const NodePtr &target : targets) {
+      if (target) want(target);
+    }
+    ++waiters_;
+    while (!stopping_ && open()) {
+      NodePtr node = running_ ? nullptr : scheduler.choose(ready_, true);
+      if (node && node->task->compiled()) {
+        execute(lock, node);
+        continue;
+      }
+      if (node) hand_over(node);
+      if (remote_.empty()) {
+        work_done_.wait(lock);
+      } else {
+        work_done_.wait_for(lock, REMOTE_POLL);
+        settle_remote();
+      }
+    }
+    --waiters_;
+    last_call = std::chrono::steady_clock::now();
+    if (idle_ && !unfinished_.empty()) work_changed_.notify_all();
+    if (stopping_) return CUDA_ERROR_DEINITIALIZED;
+  }
+  for (const NodePtr &target : targets) {
+    if (target) clock.advance_to(target->end);
+  }
+  return CUDA_SUCCESS;
+}
+
+// Whether all targets are done. If not, one piece of work runs, and the answer is still no. It is
+// waited for, so that what a program sees does not depend on threads; but not for ever, because it
+// may itself wait for the polling thread.
+inline bool Machine::poll(std::unique_lock<std::mutex> &lock, const std::vector<NodePtr> &targets) {
+  if (!remote_.empty()) settle_remote();
+  NodePtr unfinished;
+  for (const NodePtr &target : targets) {
+    if (target && !target->done) unfinished = target;
+  }
+  if (!unfinished) {
+    for (const NodePtr &target : targets) {
+      if (target) clock.advance_to(target->end);
+    }
+    return true;
+  }
+  if (on_executor()) return false;
+  NodePtr node = running_;
+  if (!node) {
+    node = scheduler.choose_for_poll(ready_, unfinished);
+    if (!node) return false;
+    if (node->task->brief()) {
+      execute(lock, node);
+    } else {
+      hand_over(node);
+    }
+  }
+  work_done_.wait_for(lock, std::chrono::milliseconds(node->task->poll_patience()),
+                      [&] { return stopping_ || node->done; });
+  last_call = std::chrono::steady_clock::now();
+  return false;
+}
+
+inline bool Machine::stop() {
+  std::unique_lock<std::mutex> lock(mutex);
+  stopping_ = true;
+  work_changed_.notify_all();
+  work_done_.notify_all();
+  if (!executor_started_) return true;
+  if (on_executor()) return false;
+  // A kernel that never ends must not keep the process from ending.
+  work_done_.wait_for(lock, std::chrono::seconds(3), [&] { return executor_ended_; });
+  const bool ended = executor_ended_;
+  lock.unlock();
+  if (ended) {
+    executor_.join();
+  } else {
+    executor_.detach();
+  }
+  return ended;
+}
+
+}  // namespace flambeau::vgpu

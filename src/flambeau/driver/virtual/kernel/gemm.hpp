@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products as work: checked here, computed by NumPy on the executor thread.
+#pragma once
+#include "flambeau/driver/virtual/memory/transfer.hpp"
+#include "flambeau/runtime/scalar_type.hpp"
+
+namespace flambeau::vgpu {
+
+// Computes C; writes a sentence into `message` if it fails. Takes the GIL itself.
+using GemmFunction = CUresult (*)(const GemmArgs *args, char *message, std::size_t length);
+
+inline GemmFunction &gemm_function() {
+  static GemmFunction function = nullptr;
+  return function;
+}
+
+inline bool gemm_takes(int dtype) {
+  switch (dtype) {
+    case Float16: case BFloat16: case Float32: case Float64: case Complex64: case Complex128:
+      return true;
+    default: return false;
+  }
+}
+
+inline CUresult check_gemm(const GemmArgs &g) {
+  if (g.m < 0 || g.n < 0 || g.k < 0 || g.batch < 0) return CUDA_ERROR_INVALID_VALUE;
+  const std::int64_t a_row = g.transpose_a ? g.m : g.k, b_row = g.transpose_b ? g.k : g.n;
+  if (g.lda < std::max<std::int64_t>(1, a_row) || g.ldb < std::max<std::int64_t>(1, b_row) ||
+      g.ldc < std::max<std::int64_t>(1, g.n)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return gemm_takes(g.dtype) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+class GemmTask final : public Task {
+ public:
+  explicit GemmTask(const GemmArgs &args) : args_(args) {}
+  bool compiled() const override { return false; }
+  bool brief() const override { return false; }
+  Engine engine() const override { return Engine::Compute; }
+
+  void run(Machine &machine, Context &context, Nanoseconds, Report &report) override {
+    if (!allowed(machine, report)) return;
+    char message[512] = "";
+    report.status = gemm_function()(&args_, message, sizeof message);
+    if (report.status != CUDA_SUCCESS) report.fault = std::string("A matrix product failed: ") + message;
+    report.duration = duration(context.device->model);
+  }
+
+ private:
+  // Bytes that one matrix and its batch span.
+  static std::uint64_t span(std::int64_t rows, std::int64_t columns, std::int64_t ld,
+                            std::int64_t stride, std::int64_t batch, int item) {
+    if (rows == 0 || columns == 0 || batch == 0) return 0;
+    return static_cast<std::uint64_t>((batch - 1) * stride + (rows - 1) * ld + columns) *
+           static_cast<std::uint64_t>(item);
+  }
+
+  bool allowed(Machine &machine, Report &report) {
+    const GemmArgs &g = args_;
+    const int item = item_bytes[g.dtype];
+    const std::int64_t a_rows = g.transpose_a ? g.k : g.m, a_columns = g.transpose_a ? g.m : g.k;
+    const std::int64_t b_rows = g.transpose_b ? g.n : g.k, b_columns = g.transpose_b ? g.k : g.n;
+    const struct { CUdeviceptr at; std::uint64_t bytes; const char *what; } operands[] = {
+        {g.a, span(a_rows, a_columns, g.lda, g.stride_a, g.batch, item), "A matrix product's read of A"},
+        {g.b, span(b_rows, b_columns, g.ldb, g.stride_b, g.batch, item), "A matrix product's read of B"},
+        {g.c, span(g.m, g.n, g.ldc, g.stride_c, g.batch, item), "A matrix product's write of C"}};
+    std::lock_guard<std::mutex> guard(machine.mutex);
+    for (const auto &operand : operands) {
+      if (operand.bytes == 0 || holds(place_of(machine, operand.at), operand.at, operand.bytes)) continue;
+      report.status = CUDA_ERROR_ILLEGAL_ADDRESS;
+      report.fault = describe_bad_range(machine, operand.what, operand.at, operand.bytes);
+      return false;
+    }
+    return true;
+  }
+
+  Nanoseconds duration(const Model &m) const {
+    const GemmArgs &g = args_;
+    const double batch = static_cast<double>(g.batch);
+    const double mn = static_cast<double>(g.m) * static_cast<double>(g.n);
+    const double k = static_cast<double>(g.k);
+    const double elements = batch * (mn + k * static_cast<double>(g.m + g.n));
+    double operations = 2 * batch * mn * k;
+    const bool half = g.dtype == Float16 || g.dtype == BFloat16;
+    if (half) operations *= m.arithmetic_rate / m.matrix_rate;
+    if (g.dtype == Float32 && g.compute == 1) operations *= 2 * m.arithmetic_rate / m.matrix_rate;
+    return kernel_time(m, elements * item_bytes[g.dtype], operations);
+  }
+
+  GemmArgs args_;
+};
+
+}  // namespace flambeau::vgpu

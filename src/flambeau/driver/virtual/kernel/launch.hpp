@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// A kernel launch as work, and the report of what went wrong in it.
+#pragma once
+#include "flambeau/driver/virtual/memory/place.hpp"
+#include "function.hpp"
+
+namespace flambeau::vgpu {
+
+inline std::string describe_fault(Machine &machine, const char *kernel, const ptx::Outcome &o) {
+  char where[256];
+  std::snprintf(where, sizeof where, " in thread (%u, %u, %u) of block (%u, %u, %u)", o.thread[0],
+                o.thread[1], o.thread[2], o.block[0], o.block[1], o.block[2]);
+  std::string text = std::string("Kernel ") + kernel + " failed" + where;
+  if (o.source[0]) text += std::string(", ") + o.source;
+  text += ".";
+  if (o.access_bytes) {
+    char access[160];
+    std::snprintf(access, sizeof access, " It made a %s of %u bytes at 0x%llx. ", o.access,
+                  o.access_bytes, static_cast<unsigned long long>(o.address));
+    std::lock_guard<std::mutex> guard(machine.mutex);
+    text += access + describe_address(machine, o.address);
+  }
+  if (o.message[0]) text += std::string(" ") + o.message;
+  return text;
+}
+
+class KernelTask final : public Task {
+ public:
+  KernelTask(const ptx::KernelCode *code, const LaunchShape &shape, std::vector<char> parameters)
+      : code_(code), shape_(shape), parameters_(std::move(parameters)) {}
+
+  // It may wait in device code for the host.
+  bool brief() const override { return false; }
+  // A grid that leaves multiprocessors free runs beside others; those that fill the device queue up.
+  Engine engine() const override { return fills_device_ ? Engine::Compute : Engine::None; }
+  void set_device(const Model &model) {
+    fills_device_ = shape_.blocks() >= static_cast<std::uint64_t>(model.multiprocessors);
+  }
+
+  void run(Machine &machine, Context &context, Nanoseconds start, Report &report) override {
+    const Model &model = context.device->model;
+    const std::shared_ptr<const ptx::MemoryMap> map = machine.memory_map(context);
+    ptx::Launch launch{};
+    launch.code = code_;
+    std::copy(shape_.grid, shape_.grid + 3, launch.grid);
+    std::copy(shape_.block, shape_.block + 3, launch.block);
+    launch.dynamic_shared = shape_.dynamic_shared;
+    launch.parameters = parameters_.data();
+    launch.memory = map.get();
+    launch.workers = machine.workers;
+    launch.multiprocessors = model.multiprocessors;
+    launch.clock_start = static_cast<std::uint64_t>(static_cast<double>(start) * 1e-9 * model.clock_hz());
+    ptx::Outcome outcome{};
+    kernel_engine().run(&launch, &outcome);
+    report.duration = kernel_time(model, outcome.global_bytes, outcome.operations) +
+                      cycles_time(model, static_cast<double>(outcome.clock_cycles));
+    if (outcome.status == CUDA_SUCCESS) return;
+    report.status = outcome.status;
+    report.fault = describe_fault(machine, kernel_engine().info(code_)->name, outcome);
+  }
+
+ private:
+  const ptx::KernelCode *code_;
+  LaunchShape shape_;
+  std::vector<char> parameters_;
+  bool fills_device_ = false;
+};
+
+}  // namespace flambeau::vgpu

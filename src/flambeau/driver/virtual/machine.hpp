@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The machine: its devices, the graph of submitted work, and the one thread that runs it. All state
+// is guarded by one mutex, which is never held while work runs or Python is called.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "device/device.hpp"
+#include "ipc/shared_event.hpp"
+#include "memory/host.hpp"
+#include "scheduler.hpp"
+
+namespace flambeau::vgpu {
+
+constexpr auto PROGRESS_DELAY = std::chrono::milliseconds(20);
+constexpr auto REMOTE_POLL = std::chrono::milliseconds(1);
+
+// What a machine is made of; kept over resets.
+struct Setup {
+  std::vector<Model> models;
+  Order order = Order::Fifo;
+  std::uint64_t seed = 0;
+  bool progress = true;
+  int workers = 1;      // host threads that share a kernel's blocks
+};
+
+struct Function;   // kernel/function.hpp
+
+class Machine {
+ public:
+  explicit Machine(const Setup &setup) : progress(setup.progress), workers(setup.workers) {
+    static std::atomic<std::uint64_t> machines{0};
+    generation = ++machines;
+    scheduler.set(setup.order, setup.seed);
+  }
+
+  // --- state, guarded by `mutex`
+  std::mutex mutex;
+  std::uint64_t generation;
+  std::deque<Device> devices;
+  HostRanges host;
+  std::shared_ptr<SharedEventFile> shared_events;   // of interprocess events made here
+  HostClock clock;
+  Scheduler scheduler;
+  std::unordered_map<CUstream, std::unique_ptr<Stream>> streams;
+  std::unordered_map<CUevent, std::unique_ptr<Event>> events;
+  std::unordered_map<CUfunction, std::unique_ptr<Function>> functions;
+  std::unordered_map<int, std::string> faults;   // status -> the work that last failed with it
+  std::uint64_t memory_epoch = 1;                // moves on with every allocation and free
+  std::uint64_t streams_made = 0;
+  bool progress;
+  int workers;
+  std::chrono::steady_clock::time_point last_call = std::chrono::steady_clock::now();
+
+  // --- submission
+  NodePtr submit(Stream &stream, std::unique_ptr<Task> task, const NodePtr &also_after = nullptr);
+  NodePtr submit_marker(Stream &stream, const NodePtr &also_after = nullptr);
+  NodePtr submit_remote_wait(Stream &stream, std::shared_ptr<SharedEvent> event);
+
+  // --- waiting; `lock` holds `mutex`
+  CUresult wait(std::unique_lock<std::mutex> &lock, const std::vector<NodePtr> &targets);
+  bool poll(std::unique_lock<std::mutex> &lock, const std::vector<NodePtr> &targets);
+  bool on_executor() const { return std::this_thread::get_id() == executor_id_; }
+
+  // --- faults
+  void fail(Context &context, CUresult status, const std::string &text);
+
+  // --- for tasks: what device code of a context may touch; takes the mutex
+  std::shared_ptr<const ptx::MemoryMap> memory_map(Context &context);
+
+  void wake() { work_changed_.notify_all(); }
+  bool stop();   // false if its thread could not be stopped
+
+ private:
+  NodePtr new_node(Stream &stream);
+  void insert(Stream &stream, const NodePtr &node, const NodePtr &also_after);
+  void make_ready(const NodePtr &node, std::vector<NodePtr> &finished);
+  void finish(const NodePtr &node);
+  void settle_remote();
+  void start_executor();
+  void run_executor();
+  void execute(std::unique_lock<std::mutex> &lock, const NodePtr &node);
+  void hand_over(const NodePtr &node);
+  bool progress_due() const {
+    return progress && !unfinished_.empty() &&
+           std::chrono::steady_clock::now() - last_call >= PROGRESS_DELAY;
+  }
+  void sleep(std::unique_lock<std::mutex> &lock);
+
+  ReadyNodes ready_;                             // tasks that wait for nothing
+  std::map<std::uint64_t, NodePtr> unfinished_;  // all nodes that are not done
+  std::vector<NodePtr> remote_;                  // markers that wait for another process only
+  NodePtr running_;                              // being run, or given to the executor to run
+  NodePtr handed_;                               // what the executor is to run next
+  std::uint64_t sequence_ = 0;
+  int waiters_ = 0;
+  bool stopping_ = false, executor_started_ = false, executor_ended_ = false, idle_ = false;
+  std::thread executor_;
+  std::thread::id executor_id_;
+  std::condition_variable work_changed_, work_done_;
+};
+
+}  // namespace flambeau::vgpu
+
+#include "executor.hpp"
+#include "submission.hpp"

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loading PTX into virtual devices."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from flambeau.driver import errors
+from flambeau.driver.virtual import _machine
+
+if TYPE_CHECKING:
+    from flambeau.driver.virtual.ptx import LoadedModule
+
+__all__ = ["VirtualModules"]
+
+
+@dataclass(slots=True)
+class _Module:
+    device: int
+    loaded: LoadedModule
+    variables: list[int]
+    functions: dict[str, int] = field(default_factory=dict)
+
+
+class VirtualModules:
+    """Modules of a virtual machine: PTX, compiled for the CPU when it is loaded."""
+
+    def __init__(self) -> None:
+        self._modules: dict[int, _Module] = {}
+        self._handles = itertools.count(1)
+
+    def load(self, image: bytes, device: int) -> int:
+        """Load PTX text; a module's handle.
+
+        Raises
+        ------
+        AcceleratorError
+            The image is not PTX (200), or PTX that does not parse (218).
+        UnsupportedPtxError
+            It holds an instruction that virtual GPUs do not execute.
+        """
+        from flambeau.driver.virtual import ptx
+
+        text = _ptx_text(image)
+        variables: list[int] = []
+
+        def allocate(size: int, align: int, initial: bytes) -> int:
+            # Allocations are aligned to 512 bytes, more than any variable may ask for.
+            variables.append(_machine.allocate_global(device, size, initial))
+            return variables[-1]
+
+        try:
+            loaded = ptx.load(text, allocate)
+        except BaseException:
+            _machine.unregister(device, [], variables)
+            raise
+        handle = next(self._handles)
+        self._modules[handle] = _Module(device, loaded, variables)
+        return handle
+
+    def function(self, module: int, name: str) -> int:
+        """The handle of the kernel `name`; error 500 if the module has none."""
+        found = self._find(module)
+        if name not in found.functions:
+            if name not in found.loaded.kernels:
+                have = ", ".join(sorted(found.loaded.kernels)) or "none"
+                raise errors.from_status(500, f"The module has no kernel {name!r}; it has {have}.")
+            code = found.loaded.kernels[name]
+            found.functions[name] = _machine.register_function(found.device, code)
+        return found.functions[name]
+
+    def global_pointer(self, module: int, name: str) -> tuple[int, int]:
+        """Address and size in bytes of a device variable; error 500 if there is none."""
+        found = self._find(module)
+        if name not in found.loaded.globals:
+            have = ", ".join(sorted(found.loaded.globals)) or "none"
+            raise errors.from_status(500, f"The module has no variable {name!r}; it has {have}.")
+        address, size = found.loaded.globals[name]
+        return address, size
+
+    def unload(self, module: int) -> None:
+        """Wait for the device's work, then drop the code and free its variables."""
+        found = self._find(module)
+        del self._modules[module]
+        _machine.unregister(found.device, list(found.functions.values()), found.variables)
+        found.loaded.close()
+
+    def _find(self, module: int) -> _Module:
+        found = self._modules.get(module)
+        if found is None:
+            raise errors.from_status(400, f"{module!r} is not the handle of a loaded module.")
+        return found
+
+
+def _ptx_text(image: bytes) -> str:
+    """The text of a PTX image, without the NUL bytes that compilers put at its end."""
+    try:
+        text = image.rstrip(b"\0").decode()
+    except UnicodeDecodeError:
+        text = ""
+    if ".version" not in text:
+        raise errors.from_status(
+            200, f"Virtual GPUs load PTX text; these {len(image)} bytes are something else."
+        )
+    return text

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// A node is one step of a stream: a piece of work, or a marker (an event record, a wait) that has
+// nothing to run. Nodes know what they wait for, so order within a stream, events and the default
+// stream's rules are all edges of one graph.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flambeau/driver/table.hpp"
+#include "flambeau/driver/virtual/clock.hpp"
+
+namespace flambeau::vgpu {
+
+class Machine;
+struct Context;
+struct SharedEvent;
+
+// What a task tells when it has run.
+struct Report {
+  CUresult status = CUDA_SUCCESS;
+  std::string fault;          // for people, when status is not 0
+  Nanoseconds duration = 0;   // modelled
+};
+
+// One piece of work. No lock is held while it runs.
+class Task {
+ public:
+  virtual ~Task() = default;
+  virtual Engine engine() const { return Engine::None; }
+  // Calls back neither Python nor user code, so that a thread that waits for it may run it.
+  virtual bool compiled() const { return true; }
+  // Ends soon whatever the host does, so that a thread that polls may run it.
+  virtual bool brief() const { return true; }
+  // How long a poll waits at most for one that is not brief, in milliseconds of wall time.
+  virtual int poll_patience() const { return 2000; }
+  virtual void run(Machine &machine, Context &context, Nanoseconds start, Report &report) = 0;
+};
+
+struct Node;
+using NodePtr = std::shared_ptr<Node>;
+
+struct Node {
+  std::uint64_t sequence = 0;       // submission order over all streams
+  Context *context = nullptr;
+  std::unique_ptr<Task> task;       // null: a marker
+  std::vector<NodePtr> waits_for;   // cleared when done
+  std::vector<NodePtr> dependents;  // cleared when done
+  unsigned blockers = 0;            // how many of waits_for are not done
+  bool done = false;
+  bool blocking = false;            // of a stream that is ordered with the default stream
+  bool wanted = false;              // somebody waits for it or for what depends on it
+  Nanoseconds floor = 0;            // it cannot start before: what it waited for, its submission
+  Nanoseconds end = 0;              // when it was done
+  std::string stream_name;          // for fault reports; made when the stream was
+
+  // A marker that publishes an interprocess event's completion, or waits for one of another process.
+  std::shared_ptr<SharedEvent> publishes, awaits;
+  std::uint64_t ticket = 0;
+
+  bool is_marker() const { return !task; }
+};
+
+// Make `node` wait for `earlier`, which may be null or done.
+inline void add_edge(const NodePtr &earlier, const NodePtr &node) {
+  if (!earlier) return;
+  if (earlier->done) {
+    node->floor = std::max(node->floor, earlier->end);
+    return;
+  }
+  node->waits_for.push_back(earlier);
+  earlier->dependents.push_back(node);
+  ++node->blockers;
+}
+
+}  // namespace flambeau::vgpu

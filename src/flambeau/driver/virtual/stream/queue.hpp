@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams and events as the machine keeps them. A handle that callers hold is the object's address.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "node.hpp"
+
+namespace flambeau::vgpu {
+
+struct Context;
+
+constexpr unsigned STREAM_NON_BLOCKING = 1;
+
+struct Stream {
+  Context *context = nullptr;
+  unsigned flags = 0;
+  int priority = 0;
+  bool legacy = false;   // the default stream, which waits for all blocking ones and they for it
+  NodePtr last;          // the newest node; null while nothing was ever submitted
+  std::string name;
+
+  bool blocking() const { return !legacy && !(flags & STREAM_NON_BLOCKING); }
+  bool idle() const { return !last || last->done; }
+};
+
+enum EventFlags : unsigned {
+  EVENT_BLOCKING = 1,
+  EVENT_UNTIMED = 2,
+  EVENT_INTERPROCESS = 4,
+};
+
+struct Event {
+  Context *context = nullptr;
+  unsigned flags = 0;
+  NodePtr record;        // the marker of the newest record; null: never recorded
+  std::shared_ptr<SharedEvent> shared;   // interprocess events only
+
+  bool timed() const { return !(flags & EVENT_UNTIMED); }
+};
+
+}  // namespace flambeau::vgpu

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// How work enters the graph and leaves it: stream order, the default stream's rules, completion.
+#pragma once
+#include "machine.hpp"
+
+namespace flambeau::vgpu {
+
+inline NodePtr Machine::new_node(Stream &stream) {
+  auto node = std::make_shared<Node>();
+  node->sequence = ++sequence_;
+  node->context = stream.context;
+  node->stream_name = stream.name;
+  node->blocking = stream.blocking();
+  node->floor = clock.now() + LAUNCH_LATENCY;
+  return node;
+}
+
+inline NodePtr Machine::submit(Stream &stream, std::unique_ptr<Task> task,
+                               const NodePtr &also_after) {
+  NodePtr node = new_node(stream);
+  node->task = std::move(task);
+  insert(stream, node, also_after);
+  return node;
+}
+
+inline NodePtr Machine::submit_marker(Stream &stream, const NodePtr &also_after) {
+  NodePtr node = new_node(stream);
+  insert(stream, node, also_after);
+  return node;
+}
+
+inline NodePtr Machine::submit_remote_wait(Stream &stream, std::shared_ptr<SharedEvent> event) {
+  NodePtr node = new_node(stream);
+  node->ticket = event->recorded();
+  node->awaits = std::move(event);
+  insert(stream, node, nullptr);
+  return node;
+}
+
+// A stream's work is in order. The default stream waits for all blocking streams of its context,
+// and they for it; non-blocking streams do neither.
+inline void Machine::insert(Stream &stream, const NodePtr &node, const NodePtr &also_after) {
+  Context &context = *stream.context;
+  add_edge(stream.last, node);
+  add_edge(also_after, node);
+  if (stream.legacy) {
+    for (Stream *other : context.streams) {
+      if (other->blocking()) add_edge(other->last, node);
+    }
+    for (const NodePtr &left : context.detached) {
+      if (left->blocking) add_edge(left, node);
+    }
+  } else if (stream.blocking()) {
+    add_edge(context.legacy.last, node);
+  }
+  stream.last = node;
+  unfinished_[node->sequence] = node;
+  if (node->blockers == 0) {
+    std::vector<NodePtr> finished;
+    make_ready(node, finished);
+    for (const NodePtr &marker : finished) finish(marker);
+  }
+  if (unfinished_.empty() || !progress) return;
+  start_executor();
+  if (idle_ && !running_) work_changed_.notify_all();
+}
+
+// A task becomes ready to run; a marker that waits for nothing is finished at once.
+inline void Machine::make_ready(const NodePtr &node, std::vector<NodePtr> &finished) {
+  if (!node->is_marker()) {
+    ready_[node->sequence] = node;
+    return;
+  }
+  if (node->awaits && !node->awaits->reached(node->ticket)) {
+    remote_.push_back(node);
+    return;
+  }
+  node->end = node->floor;
+  finished.push_back(node);
+}
+
+// The node and every marker that it was the last to hold up are done.
+inline void Machine::finish(const NodePtr &first) {
+  std::vector<NodePtr> finished{first};
+  while (!finished.empty()) {
+    NodePtr node = std::move(finished.back());
+    finished.pop_back();
+    if (node->done) continue;
+    node->done = true;
+    if (node->publishes) node->publishes->complete(node->ticket);
+    unfinished_.erase(node->sequence);
+    ready_.erase(node->sequence);
+    node->waits_for.clear();
+    std::vector<NodePtr> dependents = std::move(node->dependents);
+    node->dependents.clear();
+    for (const NodePtr &later : dependents) {
+      later->floor = std::max(later->floor, node->end);
+      if (--later->blockers == 0 && !later->done) make_ready(later, finished);
+    }
+  }
+}
+
+inline void Machine::settle_remote() {
+  std::vector<NodePtr> waiting = std::move(remote_);
+  remote_.clear();
+  for (const NodePtr &node : waiting) {
+    if (node->done) continue;
+    if (node->awaits->reached(node->ticket)) {
+      node->end = node->floor;
+      finish(node);
+      work_done_.notify_all();
+    } else {
+      remote_.push_back(node);
+    }
+  }
+}
+
+// The context is lost: what it still had to do is dropped, its waiters wake up.
+inline void Machine::fail(Context &context, CUresult status, const std::string &text) {
+  faults[status] = text;
+  if (!context.error) context.error = status;
+  std::vector<NodePtr> lost;
+  for (const auto &entry : unfinished_) {
+    if (entry.second->context == &context && entry.second != running_) lost.push_back(entry.second);
+  }
+  for (const NodePtr &node : lost) {
+    node->end = node->floor;
+    finish(node);
+  }
+  work_done_.notify_all();
+}
+
+inline std::shared_ptr<const ptx::MemoryMap> Machine::memory_map(Context &context) {
+  std::lock_guard<std::mutex> guard(mutex);
+  if (context.map && context.map_epoch == memory_epoch) return context.map;
+  auto map = std::make_shared<ptx::MemoryMap>();
+  const auto add_device = [&](const Device &device) {
+    for (const auto &entry : device.arena.allocations()) {
+      map->ranges.push_back({entry.second.begin, entry.second.end()});
+    }
+  };
+  add_device(*context.device);
+  for (const Context *peer : context.peers) add_device(*peer->device);
+  for (const auto &entry : host.all()) {
+    map->ranges.push_back({entry.second.begin, entry.second.end()});
+  }
+  std::sort(map->ranges.begin(), map->ranges.end(),
+            [](const auto &a, const auto &b) { return a.begin < b.begin; });
+  context.map = map;
+  context.map_epoch = memory_epoch;
+  return map;
+}
+
+}  // namespace flambeau::vgpu

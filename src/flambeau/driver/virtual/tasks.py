@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Library calls as NumPy tasks. They run on the executor thread, on device memory in place."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["gemm"]
+
+
+
+def _numpy_dtype(name: str) -> np.dtype[Any]:
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
+
+
+def _matrices(
+    address: int, dtype: np.dtype[Any], shape: tuple[int, int, int], strides: tuple[int, int]
+) -> NDArray[Any]:
+    """Device memory as an array (batch, rows, columns); `strides` of batch and rows in elements."""
+    batch, rows, columns = shape
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    span = (batch - 1) * strides[0] + (rows - 1) * strides[1] + columns
+    memory = (ctypes.c_char * (span * dtype.itemsize)).from_address(address)
+    steps = (strides[0] * dtype.itemsize, strides[1] * dtype.itemsize, dtype.itemsize)
+    return np.ndarray(shape, dtype, buffer=memory, strides=steps)
+
+
+def _to_tf32(values: NDArray[Any]) -> NDArray[Any]:
+    """Round to the 10 bits of mantissa that tensor cores keep of a float32."""
+    bits = values.view(np.uint32)
+    kept = (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
+    return np.where(np.isfinite(values), kept.view(np.float32), values)
+
+
+def _operand(
+    values: NDArray[Any], transpose: bool, accumulate: np.dtype[Any], tf32: bool
+) -> NDArray[Any]:
+    values = values.swapaxes(1, 2) if transpose else values
+    converted = np.ascontiguousarray(values.astype(accumulate, copy=False))
+    return _to_tf32(converted) if tf32 else converted
+
+
+def gemm(
+    dtype_name: str,
+    size: tuple[int, int, int, int],
+    addresses: tuple[int, int, int],
+    leading: tuple[int, int, int],
+    batch_strides: tuple[int, int, int],
+    transpose: tuple[bool, bool],
+    *,
+    tf32: bool,
+    alpha: float,
+    beta: float,
+) -> None:
+    """Compute ``C = alpha * op(A) @ op(B) + beta * C`` on row-major matrices, once per batch.
+
+    Half types are multiplied and summed in float32 and rounded once. C is not read if beta is 0.
+
+    Parameters
+    ----------
+    dtype_name
+        Of A, B and C.
+    size
+        m, n, k and the batch count.
+    addresses, leading, batch_strides
+        Of A, B and C; the latter two in elements.
+    transpose
+        Whether A, and whether B, is stored transposed.
+    tf32
+        Round float32 operands to tf32 first.
+    alpha, beta
+        Factors.
+    """
+    m, n, k, batch = size
+    dtype = _numpy_dtype(dtype_name)
+    accumulate = np.dtype(np.float32) if dtype.itemsize == 2 else dtype
+    a_shape = (batch, k, m) if transpose[0] else (batch, m, k)
+    b_shape = (batch, n, k) if transpose[1] else (batch, k, n)
+    a = _matrices(addresses[0], dtype, a_shape, (batch_strides[0], leading[0]))
+    b = _matrices(addresses[1], dtype, b_shape, (batch_strides[1], leading[1]))
+    c = _matrices(addresses[2], dtype, (batch, m, n), (batch_strides[2], leading[2]))
+    rounded = tf32 and dtype_name == "float32"
+    with np.errstate(all="ignore"):
+        product = np.matmul(
+            _operand(a, transpose[0], accumulate, rounded),
+            _operand(b, transpose[1], accumulate, rounded),
+        )
+        if alpha != 1.0:
+            product *= accumulate.type(alpha)
+        if beta != 0.0:
+            product += accumulate.type(beta) * c.astype(accumulate, copy=False)
+        c[...] = product.astype(dtype, copy=False)

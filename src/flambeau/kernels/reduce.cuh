@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions over any set of dimensions. ops/reductions.py defines In, Out and a functor `Op`:
+//   Op::State          what is carried, trivially copyable
+//   Op::start()        the state of no elements
+//   Op::add(s, x, i)   the state with element x at position i of the reduced dimensions
+//   Op::join(a, b)     the state of two disjoint parts; a's positions come first where it matters
+//   Op::write(s, count, out, out_index, o)
+// and one of three kernels:
+//   per thread:  a thread reduces one output, for many outputs with few elements each
+//   per block:   a block reduces one output, or a slice of it that leaves a partial state
+//   partial:     a block joins the partial states of one output
+#pragma once
+#include "math.cuh"
+
+enum { REDUCE_THREADS = 256 };
+
+// Operand 0 of `kept` is unused; operand 1 strides over the input.
+struct ReduceShape {
+  Layout kept;
+  Layout reduced;
+  int64 outputs;
+  int64 count;   // elements per output
+  int64 slices;  // parts into which the elements of one output are cut
+};
+
+template <class Index> __device__ inline Index input_offset(Index i, const Layout &layout) {
+  Index offset = 0;
+#pragma unroll 1
+  for (int d = 0; d < layout.ndim; ++d) {
+    const Index size = (Index)layout.sizes[d];
+    const Index rest = i / size;
+    offset += (i - rest * size) * (Index)layout.strides[0][d];
+    i = rest;
+  }
+  return offset;
+}
+
+template <class Op, class In>
+__device__ inline typename Op::State reduce_range(
+    const In *in, const ReduceShape &shape, int64 first, int64 last, int64 step) {
+  typename Op::State state = Op::start();
+  if (shape.reduced.ndim == 1) {
+    const int64 stride = shape.reduced.strides[0][0];
+    for (int64 i = first; i < last; i += step) state = Op::add(state, in[i * stride], i);
+  } else {
+    for (int64 i = first; i < last; i += step)
+      state = Op::add(state, in[input_offset(i, shape.reduced)], i);
+  }
+  return state;
+}
+
+// Thread 0 gets the joined state of the block.
+template <class Op> __device__ inline typename Op::State reduce_block(typename Op::State state) {
+  __shared__ typename Op::State states[REDUCE_THREADS];
+  const int t = threadIdx.x;
+  states[t] = state;
+  __syncthreads();
+#pragma unroll 1
+  for (int width = REDUCE_THREADS / 2; width > 0; width /= 2) {
+    if (t < width) states[t] = Op::join(states[t], states[t + width]);
+    __syncthreads();
+  }
+  return states[0];
+}
+
+template <class Op, class In, class Out>
+__device__ inline void reduce_per_thread(
+    Out *out, int64 *out_index, const In *in, const ReduceShape &shape) {
+  const int64 o = blockIdx.x * (int64)blockDim.x + threadIdx.x;
+  if (o >= shape.outputs) return;
+  const In *row = in + input_offset(o, shape.kept);
+  Op::write(reduce_range<Op>(row, shape, 0, shape.count, 1), shape.count, out, out_index, o);
+}
+
+template <class Op, class In, class Out>
+__device__ inline void reduce_per_block(
+    Out *out, int64 *out_index, const In *in, const ReduceShape &shape, typename Op::State *partial) {
+  const int64 o = blockIdx.x / shape.slices, slice = blockIdx.x % shape.slices;
+  const In *row = in + input_offset(o, shape.kept);
+  const int64 length = (shape.count + shape.slices - 1) / shape.slices;
+  const int64 first = slice * length;
+  const int64 last = first + length < shape.count ? first + length : shape.count;
+  typename Op::State state =
+      reduce_range<Op>(row, shape, first + threadIdx.x, last, REDUCE_THREADS);
+  state = reduce_block<Op>(state);
+  if (threadIdx.x != 0) return;
+  if (shape.slices > 1) partial[blockIdx.x] = state;
+  else Op::write(state, shape.count, out, out_index, o);
+}
+
+template <class Op, class Out>
+__device__ inline void reduce_partials(
+    Out *out, int64 *out_index, const typename Op::State *partial, int64 slices, int64 count) {
+  const int64 o = blockIdx.x;
+  typename Op::State state = Op::start();
+  for (int64 s = threadIdx.x; s < slices; s += REDUCE_THREADS)
+    state = Op::join(state, partial[o * slices + s]);
+  state = reduce_block<Op>(state);
+  if (threadIdx.x == 0) Op::write(state, count, out, out_index, o);
+}
+
+// The functors. A is the type sums are kept in.
+template <class A, class In, class Out> struct Sum {
+  typedef A State;
+  __device__ static A start() { return A(0); }
+  __device__ static A add(A s, In x, int64) { return plus(s, convert<A>(x)); }
+  __device__ static A join(A a, A b) { return plus(a, b); }
+  __device__ static void write(A s, int64, Out *out, int64 *, int64 o) { out[o] = convert<Out>(s); }
+};
+template <class A, class In, class Out> struct Mean : Sum<A, In, Out> {
+  __device__ static void write(A s, int64 count, Out *out, int64 *, int64 o) {
+    out[o] = convert<Out>(s / (A)count);
+  }
+};
+template <class A, class In, class Out> struct NanSum : Sum<A, In, Out> {
+  __device__ static A add(A s, In x, int64) {
+    const A value = convert<A>(x);
+    return is_nan(value) ? s : s + value;
+  }
+};
+template <class A, class In, class Out> struct Product {
+  typedef A State;
+  __device__ static A start() { return A(1); }
+  __device__ static A add(A s, In x, int64) { return times(s, convert<A>(x)); }
+  __device__ static A join(A a, A b) { return times(a, b); }
+  __device__ static void write(A s, int64, Out *out, int64 *, int64 o) { out[o] = convert<Out>(s); }
+};
+template <class A, class In, class Out> struct All {
+  typedef bool State;
+  __device__ static bool start() { return true; }
+  __device__ static bool add(bool s, In x, int64) { return s && convert<bool>(x); }
+  __device__ static bool join(bool a, bool b) { return a && b; }
+  __device__ static void write(bool s, int64, Out *out, int64 *, int64 o) { out[o] = convert<Out>(s); }
+};
+template <class A, class In, class Out> struct Any {
+  typedef bool State;
+  __device__ static bool start() { return false; }
+  __device__ static bool add(bool s, In x, int64) { return s || convert<bool>(x); }
+  __device__ static bool join(bool a, bool b) { return a || b; }
+  __device__ static void write(bool s, int64, Out *out, int64 *, int64 o) { out[o] = convert<Out>(s); }
+};
+// The mean and the sum of squared distances from it, joined without cancellation.
+template <class A, class In, class Out> struct Moments {
+  struct State { A mean, squares; int64 count; };
+  __device__ static State start() { return {A(0), A(0), 0}; }
+  __device__ static State add(State s, In x, int64) {
+    const A value = convert<A>(x), delta = value - s.mean;
+    s.count += 1;
+    s.mean += delta / (A)s.count;
+    s.squares += delta * (value - s.mean);
+    return s;
+  }
+  __device__ static State join(State a, State b) {
+    if (a.count == 0) return b;
+    if (b.count == 0) return a;
+    const A delta = b.mean - a.mean, share = (A)b.count / (A)(a.count + b.count);
+    return {a.mean + delta * share, a.squares + b.squares + delta * delta * (A)a.count * share,
+            a.count + b.count};
+  }
+  // The sum of squares; the caller divides by the degrees of freedom.
+  __device__ static void write(State s, int64, Out *out, int64 *, int64 o) {
+    out[o] = convert<Out>(s.squares);
+  }
+};
+// The extreme and its first position; a NaN beats every number, the first NaN wins.
+template <class A, class In, class Out, bool largest> struct Extreme {
+  struct State { A value; int64 index; };
+  __device__ static State start() { return {largest ? lowest<A>() : highest<A>(), -1}; }
+  __device__ static bool beats(A a, A b) { return largest ? a > b : a < b; }
+  __device__ static State add(State s, In x, int64 i) { return join(s, {convert<A>(x), i}); }
+  __device__ static State join(State a, State b) {
+    if (a.index < 0) return b;
+    if (b.index < 0) return a;
+    const bool a_nan = is_nan(a.value), b_nan = is_nan(b.value);
+    bool take_b;
+    if (a_nan || b_nan) take_b = b_nan && (!a_nan || b.index < a.index);
+    else take_b = beats(b.value, a.value) || (a.value == b.value && b.index < a.index);
+    return take_b ? b : a;
+  }
+  __device__ static void write(State s, int64, Out *out, int64 *out_index, int64 o) {
+    if (out) out[o] = convert<Out>(s.value);
+    if (out_index) out_index[o] = s.index;
+  }
+};
+template <class A, class In, class Out> struct Largest : Extreme<A, In, Out, true> {};
+template <class A, class In, class Out> struct Smallest : Extreme<A, In, Out, false> {};

@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sorting, the k largest, medians, unique values, and scans along a dimension."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from flambeau.ops import return_types
+from flambeau.ops.codegen import arithmetic_type, cuda_type
+from flambeau.ops.common import (
+    THREADS,
+    kernel,
+    launch_linear,
+    new_like,
+    store_out,
+    wrap_dim,
+)
+from flambeau.ops.reductions import sum_code
+from flambeau.ops.registry import OPS, inplace_method, public
+from flambeau.runtime import _dtype
+from flambeau.runtime._tensor import Tensor
+
+if TYPE_CHECKING:
+    from flambeau.runtime._dtype import dtype
+
+_CHUNK = 1024  # SORT_CHUNK of sort.cuh
+_INT32, _INT64 = (_dtype.dtypes[name] for name in ("int32", "int64"))
+
+
+@functools.cache
+def _sort_source(code: int, descending: bool) -> str:
+    key = cuda_type(code)
+    order = "true" if descending else "false"
+    return f"""#include "sort.cuh"
+typedef {key} Key;
+FLAMBEAU_KERNEL({THREADS}) chunks(Key *keys_out, int32 *positions_out, const Key *in, int64 n,
+                                  int32 chunks_per_row, int32 width) {{
+  FLAMBEAU_GRID_WAIT();
+  sort_chunks<Key, {order}>(keys_out, positions_out, in, n, chunks_per_row, width);
+}}
+FLAMBEAU_KERNEL({THREADS}) merge(Key *keys_out, int32 *positions_out, const Key *keys,
+                                 const int32 *positions, int64 n, int64 width, int64 total) {{
+  FLAMBEAU_GRID_WAIT();
+  merge_runs<Key, {order}>(keys_out, positions_out, keys, positions, n, width, total);
+}}
+"""
+
+
+def _sort_rows(rows: Tensor, descending: bool) -> tuple[Tensor, Tensor]:
+    """Sort the last dimension of a contiguous CUDA tensor; positions are int32."""
+    n, total = rows.shape[-1], rows.numel()
+    if n >= 1 << 31:
+        raise RuntimeError(f"sort handles rows of fewer than 2**31 elements, got {n}")
+    keys, positions = new_like(rows, rows.shape), new_like(rows, rows.shape, _INT32)
+    if total == 0:
+        return keys, positions
+    source, device = _sort_source(rows.dtype.code, descending), rows.device.index
+    chunks = (n + _CHUNK - 1) // _CHUNK
+    width = _CHUNK if chunks > 1 else max(2, 1 << (n - 1).bit_length())
+    sort_chunks = kernel(source, "chunks", "PPPqii", device)
+    threads = min(THREADS, max(32, width // 2))
+    grid = (total // n) * chunks
+    sort_chunks(device, (grid, 1, 1), (threads, 1, 1), 0, keys, positions, rows, n, chunks, width)
+    if chunks > 1:
+        merge = kernel(source, "merge", "PPPPqqq", device)
+        spare = new_like(rows, rows.shape), new_like(rows, rows.shape, _INT32)
+        width = _CHUNK
+        while width < n:
+            launch_linear(merge, device, total, *spare, keys, positions, n, width, total)
+            (keys, positions), spare = spare, (keys, positions)
+            width *= 2
+    return keys, positions
+
+
+def _sorted(input: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor]:
+    dim = wrap_dim(dim, input.ndim)
+    if input.dtype.category == 3:
+        raise NotImplementedError("Sort does not support complex dtypes: they have no order")
+    if input.ndim == 0:
+        return input.clone(), OPS["_copy"](0, out=new_like(input, (), _INT64))
+    if input.device.type == "cpu":
+        from flambeau.ops import host_reductions
+
+        return host_reductions.sort(input, dim, descending)
+    rows = input.movedim(dim, -1).contiguous()
+    keys, positions = _sort_rows(rows, descending)
+    return keys.movedim(-1, dim), positions.to(_INT64).movedim(-1, dim)
+
+
+@public()
+def sort(
+    input: Tensor,
+    dim: int = -1,
+    descending: bool = False,
+    stable: bool = False,
+    *,
+    out: Any = None,  # noqa: ANN401
+) -> return_types.sort:
+    """Sort along a dimension.
+
+    Parameters
+    ----------
+    input
+        A tensor.
+    dim
+        The dimension, the last by default.
+    descending
+        Whether the largest come first.
+    stable
+        Accepted; the order of equal elements is always kept.
+    out
+        A pair of tensors to store values and indices in.
+
+    Returns
+    -------
+    flambeau.return_types.sort
+        ``values`` and ``indices``; NaN counts as the greatest.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.tensor([3, 1, 2]).sort().indices
+    tensor([1, 2, 0])
+    """
+    values, indices = _sorted(input, dim, descending)
+    if out is not None:
+        values, indices = store_out(values, out[0]), store_out(indices, out[1])
+    return return_types.sort(values, indices)
+
+
+@public()
+def argsort(
+    input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
+) -> Tensor:
+    """Find the order that sorts a dimension; parameters as for `sort`."""
+    return _sorted(input, dim, descending)[1]
+
+
+@public()
+def msort(input: Tensor) -> Tensor:
+    """Sort along the first dimension."""
+    return _sorted(input, 0, False)[0]
+
+
+@public()
+def topk(
+    input: Tensor,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    *,
+    out: Any = None,  # noqa: ANN401
+) -> return_types.topk:
+    """Find the k largest or smallest elements along a dimension.
+
+    Parameters
+    ----------
+    input
+        A tensor.
+    k
+        How many, at most the size of the dimension.
+    dim
+        The dimension, the last by default.
+    largest
+        False for the smallest.
+    sorted
+        Accepted; the result is always sorted.
+    out
+        A pair of tensors to store values and indices in.
+
+    Returns
+    -------
+    flambeau.return_types.topk
+        ``values`` and ``indices``; NaN counts as the greatest, of equal elements the first are
+        taken.
+
+    Raises
+    ------
+    RuntimeError
+        `k` is out of range.
+    """
+    dim = wrap_dim(dim, input.ndim)
+    size = input.shape[dim] if input.ndim else 1
+    if not 0 <= k <= size:
+        raise RuntimeError(f"selected index k out of range: got k={k} for {size} elements")
+    values, indices = _sorted(input, dim, largest)
+    if input.ndim:
+        values = values.narrow(dim, 0, k).contiguous()
+        indices = indices.narrow(dim, 0, k).contiguous()
+    elif k == 0:
+        values, indices = values.reshape(1)[:0], indices.reshape(1)[:0]
+    if out is not None:
+        values, indices = store_out(values, out[0]), store_out(indices, out[1])
+    return return_types.topk(values, indices)
+
+
+@public()
+def kthvalue(
+    input: Tensor, k: int, dim: int = -1, keepdim: bool = False
+) -> return_types.kthvalue:
+    """Find the k-th smallest element along a dimension, counting from 1."""
+    dim = wrap_dim(dim, input.ndim)
+    size = input.shape[dim] if input.ndim else 1
+    if not 1 <= k <= size:
+        raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {dim}")
+    values, indices = _sorted(input, dim, False)
+    return return_types.kthvalue(*_pick(values, indices, dim, k - 1, keepdim))
+
+
+def _pick(
+    values: Tensor, indices: Tensor, dim: int, at: int, keepdim: bool
+) -> tuple[Tensor, Tensor]:
+    if values.ndim == 0:
+        return values, indices
+    if keepdim:
+        return values.narrow(dim, at, 1).contiguous(), indices.narrow(dim, at, 1).contiguous()
+    return values.select(dim, at).contiguous(), indices.select(dim, at).contiguous()
+
+
+@public()
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:  # noqa: ANN401
+    """Find the median, the lower one of an even number of elements.
+
+    Parameters
+    ----------
+    input
+        A tensor. A row with a NaN has the median NaN.
+    dim
+        The dimension; left out, the median of all elements is returned as a tensor.
+    keepdim
+        Whether the dimension stays with size 1.
+
+    Returns
+    -------
+    Tensor or flambeau.return_types.median
+        With a dimension ``values`` and ``indices``.
+    """
+    if dim is None:
+        flat = input.reshape(-1)
+        if flat.numel() == 0:
+            return OPS["_copy"](float("nan"), out=new_like(input, ()))
+        return median(flat, 0).values
+    dim = wrap_dim(dim, input.ndim)
+    values, indices = _sorted(input, dim, False)
+    middle = ((input.shape[dim] if input.ndim else 1) - 1) // 2
+    found, where = _pick(values, indices, dim, middle, keepdim)
+    if input.dtype.category == 2:
+        last, last_where = _pick(values, indices, dim, -1 % (values.shape[dim] if values.ndim else 1), keepdim)
+        broken = OPS["isnan"](last)
+        found = OPS["_where"](broken, last, found)
+        where = OPS["_where"](broken, last_where, where)
+    return return_types.median(found, where)
+
+
+def _flags_of_new(values: Tensor) -> Tensor:
+    """Where a sorted vector has another value than before."""
+    flags = new_like(values, values.shape, _dtype.dtypes["bool"])
+    if values.numel():
+        flags[:1].fill_(True)
+        OPS["ne"](values[1:], values[:-1], out=flags[1:])
+    return flags
+
+
+@public()
+def unique(
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:  # noqa: ANN401
+    """Find the distinct elements of a tensor. Waits for the device.
+
+    Parameters
+    ----------
+    input
+        A tensor of any shape.
+    sorted
+        Accepted; the result is always sorted.
+    return_inverse
+        Also give, for each element, the position of its value.
+    return_counts
+        Also give how often each value occurs.
+    dim
+        Must be left out: rows are not compared.
+
+    Returns
+    -------
+    Tensor or tuple of Tensor
+        Values, then what else was asked for.
+    """
+    if dim is not None:
+        raise NotImplementedError(
+            "unique() compares elements, not slices: call it without dim, or view rows as one element"
+        )
+    flat = input.reshape(-1)
+    ordered, order = _sorted(flat, 0, False)
+    flags = _flags_of_new(ordered)
+    starts = flags.nonzero().reshape(-1)
+    results = [ordered[starts]]
+    if return_inverse:
+        inverse = new_like(flat, flat.shape, _INT64)
+        inverse.scatter_(0, order, cumsum(flags, 0) - 1)
+        results.append(inverse.reshape(input.shape))
+    if return_counts:
+        from flambeau.ops.shapes import cat
+
+        end = OPS["_copy"](flat.numel(), out=new_like(flat, (1,), _INT64))
+        bounds = cat([starts, end])
+        results.append(bounds[1:] - bounds[:-1])
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+# -- scans -----------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _scan_source(operation: str, in_code: int, out_code: int) -> str:
+    return f"""#include "scan.cuh"
+FLAMBEAU_KERNEL({THREADS}) scan({cuda_type(out_code)} *out, const {cuda_type(in_code)} *in, int64 n) {{
+  FLAMBEAU_GRID_WAIT();
+  scan_rows<{operation}, {arithmetic_type(out_code)}>(out, in, n);
+}}
+"""
+
+
+def _scan(name: str, input: Tensor, dim: int, dtype: dtype | None) -> Tensor:
+    dim = wrap_dim(dim, input.ndim)
+    of = dtype or _dtype.dtype_from_code(sum_code(input))
+    out = new_like(input, input.shape, of)
+    if input.numel() == 0:
+        return out
+    if input.device.type == "cpu":
+        from flambeau.ops import host_reductions
+
+        host_reductions.scan(name, input, dim, out)
+        return out
+    rows = (input.movedim(dim, -1) if input.ndim else input).contiguous()
+    n = rows.shape[-1] if input.ndim else 1
+    result = new_like(rows, rows.shape, of)
+    operation = {"cumsum": "Plus", "cumprod": "Times"}[name]
+    source = _scan_source(operation, input.dtype.code, of.code)
+    made = kernel(source, "scan", "PPq", input.device.index)
+    made(input.device.index, (rows.numel() // n, 1, 1), (THREADS, 1, 1), 0, result, rows, n)
+    return result.movedim(-1, dim) if input.ndim else result
+
+
+@public()
+def cumsum(
+    input: Tensor, dim: int, *, dtype: dtype | None = None, out: Tensor | None = None
+) -> Tensor:
+    """Add up along a dimension, keeping every partial sum.
+
+    Parameters
+    ----------
+    input
+        A tensor.
+    dim
+        The dimension.
+    dtype
+        Convert to this dtype first; by default integers and bool are added up as int64.
+    out
+        Where to store the result.
+    """
+    return store_out(_scan("cumsum", input, dim, dtype), out)
+
+
+@public()
+def cumprod(
+    input: Tensor, dim: int, *, dtype: dtype | None = None, out: Tensor | None = None
+) -> Tensor:
+    """Multiply along a dimension, keeping every partial product; parameters as for `cumsum`."""
+    return store_out(_scan("cumprod", input, dim, dtype), out)
+
+
+def _cumsum_(self: Tensor, dim: int) -> Tensor:
+    """Replace this tensor by its cumulative sums and return it."""
+    return self.copy_(_scan("cumsum", self, dim, self.dtype))
+
+
+inplace_method("cumsum_", _cumsum_)

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Copies, for compiled callers."""
+from libc.stdint cimport int64_t
+from flambeau.runtime._tensor cimport Tensor
+
+cdef int copy_into(Tensor to, Tensor source, bint non_blocking) except -1   # broadcasts, converts
+cdef Tensor new_like(Tensor t, int device, int scalar_type)  # same shape, same order of dimensions, dense
+cdef Tensor contiguous_of(Tensor t)
+cdef int read_bytes(Tensor t, void* to, size_t bytes) except -1   # from the start of a tensor; waits

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+# distutils: language = c++
+"""Launching kernels: with the GIL held as a rule, let go where that could block for long."""
+import os
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
+from libc.string cimport memcpy
+
+from flambeau.driver._table cimport CUresult, DriverTable, check, driver
+from flambeau.runtime cimport _state
+
+cdef extern from "flambeau/runtime/launch_throttle.hpp" namespace "flambeau" nogil:
+    cdef cppclass LaunchThrottle:
+        bint crowded
+        bint due()
+        CUresult look(const DriverTable*, CUstream)
+    cdef cppclass LaunchThrottles:
+        LaunchThrottle* of_ "of"(int, CUstream)
+        void forget()
+    CUresult launch_programmatic(
+        const DriverTable*, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+        unsigned, CUstream, void**)
+
+cdef enum:
+    MAX_PARAMETERS = 64
+    PARAMETER_BYTES = 4096  # what the driver lets a kernel take
+
+cdef LaunchThrottles throttles
+cdef bint blocking = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
+cdef int programmatic = -1  # whether the driver overlaps launches; -1 before it was asked
+
+observed = False
+
+
+cdef inline int launch_as(
+    bint overlapping, CUfunction f, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+    unsigned block_x, unsigned block_y, unsigned block_z,
+    unsigned dynamic_shared, CUstream stream, void** parameters,
+) except -1:
+    cdef CUresult status
+    cdef LaunchThrottle* throttle = throttles.of_(_state.thread_state().context_device, stream)
+    if throttle.due():
+        _state.note_call()
+        check(throttle.look(driver, stream))
+    if throttle.crowded:
+        with nogil:
+            if overlapping:
+                status = launch_programmatic(
+                    driver, f, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                    dynamic_shared, stream, parameters)
+            else:
+                status = driver.LaunchKernel(
+                    f, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                    dynamic_shared, stream, parameters, NULL)
+    elif overlapping:
+        status = launch_programmatic(
+            driver, f, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+            dynamic_shared, stream, parameters)
+    else:
+        status = driver.LaunchKernel(
+            f, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+            dynamic_shared, stream, parameters, NULL)
+    if status != 0:
+        check(status)
+    if blocking:
+        finish(stream)
+    if observed:
+        from flambeau.runtime import observers
+        observers.notify("launch", <uintptr_t>f, <uintptr_t>stream)
+    return 0
+
+
+cdef int finish(CUstream stream) except -1:
+    """Wait for the launch, so that its error is raised at its own call."""
+    cdef CUresult status
+    cdef int capturing = 0
+    check(driver.StreamIsCapturing(stream, &capturing))
+    if capturing:
+        return 0
+    with nogil:
+        status = driver.StreamSynchronize(stream)
+    return check(status)
+
+
+cdef int launch(
+    CUfunction f, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+    unsigned block_x, unsigned block_y, unsigned block_z,
+    unsigned dynamic_shared, CUstream stream, void** parameters,
+) except -1:
+    return launch_as(
+        False, f, grid_x, grid_y, grid_z, block_x, block_y, block_z, dynamic_shared, stream,
+        parameters)
+
+
+cdef int launch_overlapping(
+    CUfunction f, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+    unsigned block_x, unsigned block_y, unsigned block_z,
+    unsigned dynamic_shared, CUstream stream, void** parameters,
+) except -1:
+    if programmatic < 0:
+        ask_programmatic()
+    return launch_as(
+        programmatic == 1, f, grid_x, grid_y, grid_z, block_x, block_y, block_z, dynamic_shared,
+        stream, parameters)
+
+
+cdef int ask_programmatic() except -1:
+    global programmatic
+    from flambeau import driver as drivers
+    programmatic = 1 if drivers.current().supports("programmatic_launch") else 0
+    return 0
+
+
+def forget():
+    """Every handle is void."""
+    global programmatic
+    programmatic = -1
+    throttles.forget()
+
+
+def set_observed(bint on):
+    global observed
+    observed = on
+
+
+def set_blocking(bint on):
+    global blocking
+    blocking = on
+
+
+# -- kernels by signature --------------------------------------------------------------------------
+
+cdef dict SIZES = {"P": 8, "i": 4, "I": 4, "q": 8, "Q": 8, "f": 4, "d": 8}
+
+
+cdef inline tuple three(dims):
+    """1 to 3 extents of a grid or a block, filled up with ones."""
+    if not isinstance(dims, tuple):
+        return (dims, 1, 1)
+    if not 1 <= len(dims) <= 3:
+        raise ValueError(f"a grid or block has 1 to 3 dimensions, got {dims!r}")
+    return dims + (1,) * (3 - len(dims))
+
+
+cdef class Kernel:
+    cdef CUfunction function_
+    cdef readonly str signature
+    cdef readonly bint overlapping
+
+    def __init__(self, uintptr_t function, str signature, *, bint overlapping=False):
+        unknown = set(signature) - set(SIZES) - {"B"}
+        if unknown:
+            raise ValueError(
+                f"signature {signature!r} has unknown letters {''.join(sorted(unknown))!r}; "
+                "P pointer, i int32, I uint32, q int64, Q uint64, f float, d double, B bytes")
+        if len(signature) > MAX_PARAMETERS:
+            raise ValueError(
+                f"a kernel takes at most {MAX_PARAMETERS} parameters here, got {len(signature)}")
+        self.function_ = <CUfunction>function
+        self.signature = signature
+        self.overlapping = overlapping
+
+    @property
+    def function(self):
+        return <uintptr_t>self.function_
+
+    def __repr__(self):
+        return f"<Kernel 0x{self.function:x} signature={self.signature!r}>"
+
+    def __call__(self, int device, grid, block, unsigned shared_bytes, *arguments):
+        cdef char packed[PARAMETER_BYTES]
+        cdef void* addresses[MAX_PARAMETERS]
+        cdef tuple g = three(grid), b = three(block)
+        self.pack(arguments, packed, addresses)
+        if 0 in g:
+            return
+        _state.ensure_context(device)
+        if self.overlapping:
+            launch_overlapping(
+                self.function_, g[0], g[1], g[2], b[0], b[1], b[2], shared_bytes,
+                _state.thread_state().streams[device], addresses)
+        else:
+            launch(
+                self.function_, g[0], g[1], g[2], b[0], b[1], b[2], shared_bytes,
+                _state.thread_state().streams[device], addresses)
+
+    cdef int pack(self, tuple arguments, char* packed, void** addresses) except -1:
+        cdef Py_ssize_t i, offset = 0
+        cdef Py_UCS4 letter
+        if len(arguments) != len(self.signature):
+            raise TypeError(
+                f"the kernel takes {len(self.signature)} arguments ({self.signature}), got "
+                f"{len(arguments)}")
+        for i in range(len(arguments)):
+            offset = (offset + 15) & ~15
+            if offset > PARAMETER_BYTES - 16:
+                raise ValueError(f"the arguments exceed {PARAMETER_BYTES} bytes")
+            letter = self.signature[i]
+            argument = arguments[i]
+            addresses[i] = packed + offset
+            if letter == u"P":
+                (<uint64_t*>(packed + offset))[0] = pointer_of(argument)
+            elif letter == u"q":
+                (<int64_t*>(packed + offset))[0] = argument
+            elif letter == u"i":
+                (<int32_t*>(packed + offset))[0] = argument
+            elif letter == u"d":
+                (<double*>(packed + offset))[0] = argument
+            elif letter == u"f":
+                (<float*>(packed + offset))[0] = argument
+            elif letter == u"Q":
+                (<uint64_t*>(packed + offset))[0] = argument
+            elif letter == u"I":
+                (<uint32_t*>(packed + offset))[0] = argument
+            else:
+                offset += pack_bytes(argument, packed + offset, PARAMETER_BYTES - offset)
+                continue
+            offset += 8
+        return 0
+
+
+cdef uint64_t pointer_of(argument) except? 0:
+    if isinstance(argument, int):
+        return argument
+    return argument.data_ptr()
+
+
+cdef Py_ssize_t pack_bytes(argument, char* target, Py_ssize_t room) except -1:
+    cdef bytes value = argument
+    if len(value) > room:
+        raise ValueError(f"the arguments exceed {PARAMETER_BYTES} bytes")
+    memcpy(target, <const char*>value, len(value))
+    return len(value)

@@ -1,0 +1,1032 @@
+# SPDX-License-Identifier: Apache-2.0
+# distutils: language = c++
+"""The tensor: memory, dims and strides, and the operators, which other modules install."""
+cimport cython
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.buffer cimport PyBUF_FORMAT, PyBUF_WRITABLE
+from libc.stdint cimport INT64_MAX, uint32_t, uintptr_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from flambeau.runtime cimport _allocator, _dtype, _state
+from flambeau.runtime._device cimport device_of
+from flambeau.runtime._dtype cimport item_bytes, legacy_name, make_size, set_public_name, type_category
+
+from flambeau.runtime import _dtype as _dtype_module
+
+cdef extern from *:
+    """
+    static newfunc flambeau_tensor_new;      // makes an empty instance, arguments ignored
+    static PyObject *flambeau_construct;     // legacy constructor: f(instance, args, kwargs)
+
+    static PyObject *flambeau_new_instance(PyObject *cls) {
+      static PyObject *none = PyTuple_New(0);
+      return flambeau_tensor_new((PyTypeObject *)cls, none, nullptr);
+    }
+
+    // Tensor(...) from Python: an instance, then the legacy constructor if there are arguments.
+    static PyObject *flambeau_tensor_call(PyTypeObject *cls, PyObject *args, PyObject *kwargs) {
+      PyObject *made = flambeau_new_instance((PyObject *)cls);
+      if (!made || !flambeau_construct) return made;
+      PyObject *result = PyObject_CallFunctionObjArgs(flambeau_construct, made, args,
+                                                      kwargs ? kwargs : Py_None, nullptr);
+      if (!result) Py_CLEAR(made);
+      Py_XDECREF(result);
+      return made;
+    }
+    static void flambeau_hook_constructor(PyObject *cls) {
+      PyTypeObject *type = (PyTypeObject *)cls;
+      flambeau_tensor_new = type->tp_new;
+      type->tp_new = flambeau_tensor_call;
+      type->tp_vectorcall = nullptr;  // it would go around tp_new
+    }
+    static void flambeau_set_constructor(PyObject *construct) {
+      Py_XSETREF(flambeau_construct, Py_NewRef(construct));
+    }
+    static int flambeau_set_method(PyObject *cls, PyObject *name, PyObject *value) {
+      int failed = PyDict_SetItem(((PyTypeObject *)cls)->tp_dict, name, value);
+      PyType_Modified((PyTypeObject *)cls);
+      return failed;
+    }
+    """
+    object flambeau_new_instance(object cls)
+    void flambeau_hook_constructor(object cls)
+    void flambeau_set_constructor(object construct)
+    int flambeau_set_method(object cls, object name, object value) except -1
+
+operators = [None] * SLOT_COUNT
+cdef dict _slots = {
+    "add": SLOT_ADD, "sub": SLOT_SUB, "mul": SLOT_MUL, "truediv": SLOT_TRUEDIV,
+    "floordiv": SLOT_FLOORDIV, "mod": SLOT_MOD, "pow": SLOT_POW, "matmul": SLOT_MATMUL,
+    "and": SLOT_AND, "or": SLOT_OR, "xor": SLOT_XOR, "lshift": SLOT_LSHIFT, "rshift": SLOT_RSHIFT,
+    "lt": SLOT_LT, "le": SLOT_LE, "gt": SLOT_GT, "ge": SLOT_GE, "eq": SLOT_EQ, "ne": SLOT_NE,
+    "neg": SLOT_NEG, "pos": SLOT_POS, "abs": SLOT_ABS, "invert": SLOT_INVERT,
+    "copy": SLOT_COPY, "fill": SLOT_FILL, "getitem": SLOT_GETITEM, "setitem": SLOT_SETITEM,
+    "repr": SLOT_REPR, "format": SLOT_FORMAT, "contains": SLOT_CONTAINS,
+}
+call_binary = NULL
+call_unary = NULL
+
+
+# -- dims ------------------------------------------------------------------------------------------
+
+cdef int wrap_dim(int64_t dim, int ndim) except -1:
+    """A dimension number from 0 on; a tensor without dimensions has 0 and -1."""
+    cdef int most = ndim if ndim > 0 else 1
+    if dim < -most or dim >= most:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-most}, {most - 1}], but got {dim})")
+    return <int>(dim + most if dim < 0 else dim)
+
+
+cdef str shape_text(int ndim, const int64_t* sizes):
+    return "[" + ", ".join([str(sizes[i]) for i in range(ndim)]) + "]"
+
+
+cdef int64_t count_of(int ndim, const int64_t* sizes) except -1:
+    cdef int64_t n = 1
+    cdef int i
+    cdef bint empty = False
+    for i in range(ndim):
+        if sizes[i] < 0:
+            raise RuntimeError(
+                f"Trying to create tensor with negative dimension {sizes[i]}: {shape_text(ndim, sizes)}")
+        empty |= sizes[i] == 0
+    if empty:
+        return 0
+    for i in range(ndim):
+        if sizes[i] > INT64_MAX // 16 // n:
+            raise RuntimeError(
+                f"a tensor of sizes {shape_text(ndim, sizes)} has more elements than 64 bits can count")
+        n *= sizes[i]
+    return n
+
+
+cdef void contiguous_strides(int ndim, const int64_t* sizes, int64_t* strides) noexcept:
+    cdef int64_t step = 1
+    cdef int i
+    for i in range(ndim - 1, -1, -1):
+        strides[i] = step
+        if sizes[i] > 1:
+            step *= sizes[i]
+
+
+cdef int _parse_one(object value, int64_t* to) except -1:
+    if type(value) is int:
+        to[0] = value
+        return 0
+    if isinstance(value, (float, str)) or not hasattr(value, "__index__"):
+        raise TypeError(f"sizes must be ints, got {value!r} of type {type(value).__name__}")
+    to[0] = value.__index__()
+    return 0
+
+
+cdef int parse_sizes(object argument, int64_t* sizes) except -1:
+    cdef Py_ssize_t n, i
+    if type(argument) is int:
+        sizes[0] = argument
+        return 1
+    if type(argument) is tuple or type(argument) is list or isinstance(argument, tuple):
+        n = len(argument)
+        if n > MAX_DIMS:
+            raise RuntimeError(f"a tensor has at most {MAX_DIMS} dimensions, got {n}")
+        for i in range(n):
+            _parse_one(argument[i], &sizes[i])
+        return <int>n
+    if isinstance(argument, (str, float)):
+        raise TypeError(f"argument 'size' must be tuple of ints, not {type(argument).__name__}")
+    if hasattr(argument, "__index__"):
+        return 1 + _parse_one(argument, sizes)
+    return parse_sizes(tuple(argument), sizes)
+
+
+cdef int parse_varargs(tuple arguments, int64_t* sizes) except -1:
+    if len(arguments) == 1:
+        return parse_sizes(arguments[0], sizes)
+    return parse_sizes(arguments, sizes)
+
+
+cdef int set_dims(Tensor t, int ndim, const int64_t* sizes, const int64_t* strides) except -1:
+    cdef int64_t count = count_of(ndim, sizes)
+    cdef int64_t* heap = NULL
+    cdef int64_t step = 1
+    cdef int i
+    if ndim > INLINE_DIMS:
+        if ndim > MAX_DIMS:
+            raise RuntimeError(f"a tensor has at most {MAX_DIMS} dimensions, got {ndim}")
+        heap = <int64_t*>malloc(2 * ndim * sizeof(int64_t))
+        if heap == NULL:
+            raise MemoryError
+    if strides == NULL:
+        contiguous_strides(ndim, sizes, heap + ndim if heap != NULL else &t.inline_dims[INLINE_DIMS])
+    else:
+        # sizes and strides may be the tensor's own, so move before anything is freed
+        memcpy_dims(heap + ndim if heap != NULL else &t.inline_dims[INLINE_DIMS], strides, ndim)
+    memcpy_dims(heap if heap != NULL else &t.inline_dims[0], sizes, ndim)
+    if t.sizes != &t.inline_dims[0]:
+        free(t.sizes)
+    t.sizes = heap if heap != NULL else &t.inline_dims[0]
+    t.strides = t.sizes + ndim if heap != NULL else &t.inline_dims[INLINE_DIMS]
+    t.ndim_ = <int16_t>ndim
+    t.count = count
+    t.contiguous = True
+    if strides != NULL and count != 0:
+        for i in range(ndim - 1, -1, -1):
+            if t.sizes[i] != 1:
+                if t.strides[i] != step:
+                    t.contiguous = False
+                    break
+                step *= t.sizes[i]
+    return 0
+
+
+cdef inline void memcpy_dims(int64_t* to, const int64_t* source, int n) noexcept:
+    cdef int i
+    for i in range(n):
+        to[i] = source[i]
+
+
+# -- making tensors --------------------------------------------------------------------------------
+
+cdef Tensor new_of_class(object cls):
+    return <Tensor>flambeau_new_instance(cls)
+
+
+cdef inline int _allocate(Tensor t, int device, size_t bytes) except -1:
+    t.device_index = <int16_t>device
+    if bytes == 0:
+        return 0
+    if device < 0:
+        t.storage = _allocator.allocate_host(bytes)
+    else:
+        t.storage = _allocator.allocate_device(device, bytes, _state.thread_state().streams[device])
+    t.data = t.storage.data
+    return 0
+
+
+cdef Tensor new_tensor(int device, int scalar_type, int ndim, const int64_t* sizes):
+    cdef Tensor t = Tensor.__new__(Tensor)
+    t.scalar_type = <int8_t>scalar_type
+    set_dims(t, ndim, sizes, NULL)
+    _allocate(t, device, <size_t>t.count * item_bytes[scalar_type])
+    return t
+
+
+cdef Tensor new_strided(int device, int scalar_type, int ndim, const int64_t* sizes, const int64_t* strides):
+    cdef Tensor t = Tensor.__new__(Tensor)
+    cdef int64_t reach = 0
+    cdef int i
+    t.scalar_type = <int8_t>scalar_type
+    set_dims(t, ndim, sizes, strides)
+    if t.count:
+        for i in range(ndim):
+            reach += (sizes[i] - 1) * strides[i]
+        reach += 1
+    _allocate(t, device, <size_t>reach * item_bytes[scalar_type])
+    return t
+
+
+cdef object result_class(object cls):
+    """Operations on a subclass give the subclass, unless it switched that off."""
+    if cls is Tensor or getattr(cls, "__torch_function__", None) is _disabled_torch_function_impl:
+        return Tensor
+    return cls
+
+
+def result_class_of(cls):
+    """The class that results of operations on `cls` have: itself, or `Tensor`."""
+    return result_class(cls)
+
+
+cdef Tensor base_of(Tensor t):
+    if t.extra is None:
+        return None
+    if isinstance(t.extra, TensorExtra):
+        return (<TensorExtra>t.extra).base
+    return <Tensor>t.extra
+
+
+cdef Tensor new_view(Tensor base, int64_t offset, int ndim, const int64_t* sizes, const int64_t* strides):
+    cdef Tensor t
+    cdef Tensor root
+    if type(base) is Tensor:
+        t = Tensor.__new__(Tensor)
+    else:
+        t = new_of_class(result_class(type(base)))
+    t.scalar_type = base.scalar_type
+    t.device_index = base.device_index
+    set_dims(t, ndim, sizes, strides)
+    t.storage = base.storage
+    if t.storage != NULL:
+        t.storage.retain()
+        t.data = base.data + offset * item_bytes[base.scalar_type]
+    root = base_of(base)
+    t.extra = base if root is None else root
+    return t
+
+
+cdef Tensor adopt_storage(Storage* storage, char* data, int scalar_type, int ndim, const int64_t* sizes,
+                          const int64_t* strides):
+    cdef Tensor t = Tensor.__new__(Tensor)
+    t.scalar_type = <int8_t>scalar_type
+    t.storage = storage
+    t.data = data
+    t.device_index = storage.device
+    set_dims(t, ndim, sizes, strides)
+    return t
+
+
+cdef int share(Tensor into, Tensor source) except -1:
+    cdef Storage* before = into.storage
+    set_dims(into, source.ndim_, source.sizes, source.strides)
+    if source.storage != NULL:
+        source.storage.retain()
+    into.storage = source.storage
+    into.data = source.data
+    into.device_index = source.device_index
+    into.scalar_type = source.scalar_type
+    if before != NULL:
+        before.drop()
+    return 0
+
+
+cdef int mark_written(Tensor t) noexcept:
+    if t.storage != NULL:
+        t.storage.version = t.storage.version + 1
+    return 0
+
+
+# -- operators -------------------------------------------------------------------------------------
+
+cdef object _binary(int slot, object a, object b):
+    cdef object op = operators[slot]
+    if type(op) is elementwise_class:
+        return call_binary(op, a, b, None, False)
+    if op is None:
+        return NotImplemented
+    return op(a, b)
+
+
+cdef object _in_place(int slot, object a, object b):
+    cdef object op = operators[slot]
+    if type(op) is elementwise_class:
+        return call_binary(op, a, b, <Tensor>a, True)
+    if op is None:
+        return NotImplemented
+    return op(a, b, out=a)
+
+
+cdef object _unary(int slot, Tensor a):
+    cdef object op = operators[slot]
+    if type(op) is elementwise_class:
+        return call_unary(op, a, None, False)
+    return _installed(slot)(a)
+
+
+cdef object _installed(int slot):
+    cdef object op = operators[slot]
+    if op is None:
+        name = next(key for key, number in _slots.items() if number == slot)
+        raise NotImplementedError(f"no operator is installed as {name!r}; import flambeau installs them")
+    return op
+
+
+def install_operators(dict table):
+    """Give tensors their operators.
+
+    Parameters
+    ----------
+    table
+        Callables by the special method's name without underscores: ``{"add": op, "neg": op}``.
+        ``add`` serves ``+``, its reflected form and ``+=``; what is no `ElementwiseOp` is called as
+        ``f(a, b)``, for ``+=`` with ``out=a``. Others: ``copy(source, out=target)``,
+        ``fill(value, out=target)``, ``getitem(tensor, index)`` and ``setitem(tensor, index, value)``
+        for advanced indices, ``repr(tensor)``, ``format(tensor, spec)``, ``contains(tensor, value)``.
+    """
+    unknown = set(table) - set(_slots)
+    if unknown:
+        raise ValueError(f"no operators are called {sorted(unknown)}; there are {sorted(_slots)}")
+    for name, op in table.items():
+        operators[_slots[name]] = op
+
+
+def install_methods(dict table):
+    """Add methods and properties to `Tensor`, by name; what is there already is replaced."""
+    for name, value in table.items():
+        flambeau_set_method(Tensor, name, value)
+
+
+def install_constructor(construct):
+    """Set what ``Tensor(...)`` does: ``construct(instance, args, kwargs)``."""
+    flambeau_set_constructor(construct)
+
+
+def _disabled_torch_function_impl(function, types, args=(), kwargs=None):
+    """Stands as ``__torch_function__`` in subclasses whose operations give plain tensors."""
+    return function(*args, **(kwargs or {}))
+
+
+cdef class TensorExtra:
+    """What few tensors have."""
+
+
+cdef TensorExtra _extra_of(Tensor t):
+    cdef TensorExtra made
+    if not isinstance(t.extra, TensorExtra):
+        made = TensorExtra.__new__(TensorExtra)
+        made.base = <Tensor>t.extra
+        t.extra = made
+    return <TensorExtra>t.extra
+
+
+@cython.freelist(64)
+cdef class Tensor:
+    """A multi-dimensional array of one element type, on the host or on a CUDA device.
+
+    Make one with `tensor`, `empty`, `zeros` and the other factories. Slices, transposes and
+    reshapes are views: they share memory with the tensor they came from.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> x = torch.ones(2, 3)
+    >>> x[0].shape
+    torch.Size([3])
+    """
+
+    __array_priority__ = 1000   # NumPy leaves mixed operators to us
+
+    def __cinit__(self):
+        self.sizes = &self.inline_dims[0]
+        self.strides = &self.inline_dims[INLINE_DIMS]
+        self.count = 1
+        self.contiguous = True
+        self.device_index = -1
+        self.scalar_type = _dtype.Float32
+
+    def __dealloc__(self):
+        if self.sizes != &self.inline_dims[0]:
+            free(self.sizes)
+        if self.storage != NULL:
+            self.storage.drop()
+
+    # -- description -------------------------------------------------------------------------------
+
+    @property
+    def shape(self):
+        """The sizes, as a `Size`."""
+        return make_size(self.ndim_, self.sizes)
+
+    def size(self, dim=None):
+        """The sizes, or the size of one dimension."""
+        if dim is None:
+            return make_size(self.ndim_, self.sizes)
+        return self.sizes[self._one_dim(dim)]
+
+    def stride(self, dim=None):
+        """The strides in elements, or the stride of one dimension."""
+        if dim is None:
+            return tuple([self.strides[i] for i in range(self.ndim_)])
+        return self.strides[self._one_dim(dim)]
+
+    cdef int _one_dim(self, object dim) except -1:
+        if self.ndim_ == 0:
+            raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+        return wrap_dim(dim, self.ndim_)
+
+    @property
+    def ndim(self):
+        """How many dimensions."""
+        return self.ndim_
+
+    def dim(self):
+        """How many dimensions."""
+        return self.ndim_
+
+    ndimension = dim
+
+    def numel(self):
+        """How many elements."""
+        return self.count
+
+    nelement = numel
+
+    def element_size(self):
+        """Bytes of one element."""
+        return item_bytes[self.scalar_type]
+
+    @property
+    def itemsize(self):
+        """Bytes of one element."""
+        return item_bytes[self.scalar_type]
+
+    @property
+    def nbytes(self):
+        """Bytes of all elements."""
+        return self.count * item_bytes[self.scalar_type]
+
+    @property
+    def dtype(self):
+        """The element type."""
+        return dtype_of(self.scalar_type)
+
+    @property
+    def device(self):
+        """Where the memory is."""
+        return device_of(self.device_index)
+
+    @property
+    def layout(self):
+        """Always ``torch.strided``."""
+        return _dtype_module.constants["strided"]
+
+    @property
+    def is_cuda(self):
+        """Whether the memory is a CUDA device's."""
+        return self.device_index >= 0
+
+    @property
+    def is_cpu(self):
+        """Whether the memory is the host's."""
+        return self.device_index < 0
+
+    is_sparse = is_meta = is_mps = is_quantized = is_xpu = is_mkldnn = is_nested = False
+
+    def get_device(self):
+        """The CUDA device's index; -1 for a host tensor."""
+        return self.device_index
+
+    def is_floating_point(self):
+        """Whether the elements are real floating-point numbers."""
+        return type_category[self.scalar_type] == 2
+
+    def is_complex(self):
+        """Whether the elements are complex."""
+        return type_category[self.scalar_type] == 3
+
+    def is_signed(self):
+        """Whether the element type has negative values."""
+        return dtype_of(self.scalar_type).is_signed
+
+    def is_conj(self):
+        """Always False: conjugation is computed at once."""
+        return False
+
+    def is_neg(self):
+        """Always False: negation is computed at once."""
+        return False
+
+    def is_contiguous(self, memory_format=None):
+        """Whether elements lie in row-major order without gaps, or in the order of a format."""
+        cdef _dtype.memory_format wanted
+        if memory_format is None:
+            return self.contiguous
+        wanted = <_dtype.memory_format?>memory_format
+        if wanted.code < 2:
+            return self.contiguous
+        return _is_channels_last(self, 4 if wanted.code == 2 else 5)
+
+    def data_ptr(self):
+        """The address of element 0, an int; 0 for a tensor without memory."""
+        return <uintptr_t>self.data
+
+    def storage_offset(self):
+        """How many elements into its storage this tensor begins."""
+        if self.storage == NULL:
+            return 0
+        return (self.data - self.storage.data) // item_bytes[self.scalar_type]
+
+    def untyped_storage(self):
+        """The memory behind this tensor and its views, as bytes."""
+        return storage_of(self)
+
+    @property
+    def _cdata(self):
+        return <uintptr_t><void*>self
+
+    @property
+    def _base(self):
+        """The tensor that this one is a view of, or None."""
+        return base_of(self)
+
+    def _is_view(self):
+        return base_of(self) is not None
+
+    @property
+    def _version(self):
+        """How many in-place writes this memory has seen."""
+        return 0 if self.storage == NULL else self.storage.version
+
+    def is_pinned(self, device=None):
+        """Whether a device can reach this host memory directly."""
+        if self.device_index >= 0 or self.storage == NULL:
+            return False
+        return self.storage.pinned or _allocator.is_pinned_address(self.data)
+
+    # -- gradients, as far as they go without autograd -----------------------------------------------
+
+    @property
+    def requires_grad(self):
+        return isinstance(self.extra, TensorExtra) and (<TensorExtra>self.extra).requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, bint value):
+        if value and type_category[self.scalar_type] < 2:
+            raise RuntimeError(
+                "only Tensors of floating point and complex dtype can require gradients; this one is "
+                f"torch.{dtype_of(self.scalar_type).name}")
+        if value or self.requires_grad:
+            _extra_of(self).requires_grad = value
+
+    def requires_grad_(self, requires_grad=True):
+        """Set ``requires_grad`` and return this tensor."""
+        self.requires_grad = requires_grad
+        return self
+
+    @property
+    def grad(self):
+        return (<TensorExtra>self.extra).grad if isinstance(self.extra, TensorExtra) else None
+
+    @grad.setter
+    def grad(self, value):
+        if value is not None and not isinstance(value, Tensor):
+            raise TypeError(f"grad is a Tensor or None, got {type(value).__name__}")
+        _extra_of(self).grad = value
+
+    @property
+    def grad_fn(self):
+        return None
+
+    @property
+    def is_leaf(self):
+        return True
+
+    def detach(self):
+        """A tensor over the same memory that takes no part in gradients."""
+        return new_view(self, 0, self.ndim_, self.sizes, self.strides)
+
+    def detach_(self):
+        """Take this tensor out of gradients and return it."""
+        self.requires_grad = False
+        return self
+
+    @property
+    def data(self):
+        """This tensor's memory as a tensor of its own, without gradients."""
+        return self._alias(result_class(type(self)))
+
+    @data.setter
+    def data(self, Tensor value not None):
+        share(self, value)
+
+    cdef Tensor _alias(self, object cls):
+        cdef Tensor t = new_of_class(cls)
+        share(t, self)
+        return t
+
+    def as_subclass(self, cls):
+        """This tensor's memory as an instance of a subclass of `Tensor`.
+
+        Parameters
+        ----------
+        cls
+            `Tensor` or a class derived from it; its ``__init__`` is not called.
+        """
+        if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+            raise TypeError(f"cls must be a type that inherits from Tensor, got {cls!r}")
+        return self._alias(cls)
+
+    @staticmethod
+    def _make_subclass(cls, Tensor data not None, require_grad=False):
+        """An instance of `cls` over the memory of `data`, without calling ``__init__``."""
+        made = data.as_subclass(cls)
+        made.requires_grad = require_grad
+        return made
+
+    # -- protocols -----------------------------------------------------------------------------------
+
+    def __len__(self):
+        if self.ndim_ == 0:
+            raise TypeError("len() of a 0-d tensor")
+        return self.sizes[0]
+
+    def __hash__(self):
+        return <Py_hash_t>(<uintptr_t><void*>self >> 4)
+
+    def __repr__(self):
+        cdef object op = operators[SLOT_REPR]
+        if op is not None:
+            return op(self)
+        return (f"<{type(self).__name__} {shape_text(self.ndim_, self.sizes)} "
+                f"torch.{dtype_of(self.scalar_type).name} on {device_of(self.device_index)}>")
+
+    def __format__(self, spec):
+        cdef object op = operators[SLOT_FORMAT]
+        if op is not None:
+            return op(self, spec)
+        return format(self.item() if self.ndim_ == 0 else str(self), spec)
+
+    def __contains__(self, value):
+        return _installed(SLOT_CONTAINS)(self, value)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        _fill_buffer(self, view, flags)
+
+    def __releasebuffer__(self, Py_buffer* view):
+        free(view.shape)
+
+    # -- operators -----------------------------------------------------------------------------------
+
+    def __add__(self, other):
+        return _binary(SLOT_ADD, self, other)
+
+    def __radd__(self, other):
+        return _binary(SLOT_ADD, other, self)
+
+    def __iadd__(self, other):
+        return _in_place(SLOT_ADD, self, other)
+
+    def __sub__(self, other):
+        return _binary(SLOT_SUB, self, other)
+
+    def __rsub__(self, other):
+        return _binary(SLOT_SUB, other, self)
+
+    def __isub__(self, other):
+        return _in_place(SLOT_SUB, self, other)
+
+    def __mul__(self, other):
+        return _binary(SLOT_MUL, self, other)
+
+    def __rmul__(self, other):
+        return _binary(SLOT_MUL, other, self)
+
+    def __imul__(self, other):
+        return _in_place(SLOT_MUL, self, other)
+
+    def __truediv__(self, other):
+        return _binary(SLOT_TRUEDIV, self, other)
+
+    def __rtruediv__(self, other):
+        return _binary(SLOT_TRUEDIV, other, self)
+
+    def __itruediv__(self, other):
+        return _in_place(SLOT_TRUEDIV, self, other)
+
+    def __floordiv__(self, other):
+        return _binary(SLOT_FLOORDIV, self, other)
+
+    def __rfloordiv__(self, other):
+        return _binary(SLOT_FLOORDIV, other, self)
+
+    def __ifloordiv__(self, other):
+        return _in_place(SLOT_FLOORDIV, self, other)
+
+    def __mod__(self, other):
+        return _binary(SLOT_MOD, self, other)
+
+    def __rmod__(self, other):
+        return _binary(SLOT_MOD, other, self)
+
+    def __imod__(self, other):
+        return _in_place(SLOT_MOD, self, other)
+
+    def __pow__(self, other, modulus):
+        return NotImplemented if modulus is not None else _binary(SLOT_POW, self, other)
+
+    def __rpow__(self, other, modulus):
+        return NotImplemented if modulus is not None else _binary(SLOT_POW, other, self)
+
+    def __ipow__(self, other):
+        return _in_place(SLOT_POW, self, other)
+
+    def __matmul__(self, other):
+        return _binary(SLOT_MATMUL, self, other)
+
+    def __rmatmul__(self, other):
+        return _binary(SLOT_MATMUL, other, self)
+
+    def __and__(self, other):
+        return _binary(SLOT_AND, self, other)
+
+    def __rand__(self, other):
+        return _binary(SLOT_AND, other, self)
+
+    def __iand__(self, other):
+        return _in_place(SLOT_AND, self, other)
+
+    def __or__(self, other):
+        return _binary(SLOT_OR, self, other)
+
+    def __ror__(self, other):
+        return _binary(SLOT_OR, other, self)
+
+    def __ior__(self, other):
+        return _in_place(SLOT_OR, self, other)
+
+    def __xor__(self, other):
+        return _binary(SLOT_XOR, self, other)
+
+    def __rxor__(self, other):
+        return _binary(SLOT_XOR, other, self)
+
+    def __ixor__(self, other):
+        return _in_place(SLOT_XOR, self, other)
+
+    def __lshift__(self, other):
+        return _binary(SLOT_LSHIFT, self, other)
+
+    def __rlshift__(self, other):
+        return _binary(SLOT_LSHIFT, other, self)
+
+    def __ilshift__(self, other):
+        return _in_place(SLOT_LSHIFT, self, other)
+
+    def __rshift__(self, other):
+        return _binary(SLOT_RSHIFT, self, other)
+
+    def __rrshift__(self, other):
+        return _binary(SLOT_RSHIFT, other, self)
+
+    def __irshift__(self, other):
+        return _in_place(SLOT_RSHIFT, self, other)
+
+    def __lt__(self, other):
+        return _binary(SLOT_LT, self, other)
+
+    def __le__(self, other):
+        return _binary(SLOT_LE, self, other)
+
+    def __gt__(self, other):
+        return _binary(SLOT_GT, self, other)
+
+    def __ge__(self, other):
+        return _binary(SLOT_GE, self, other)
+
+    def __eq__(self, other):
+        return _binary(SLOT_EQ, self, other)
+
+    def __ne__(self, other):
+        return _binary(SLOT_NE, self, other)
+
+    def __neg__(self):
+        return _unary(SLOT_NEG, self)
+
+    def __pos__(self):
+        return _unary(SLOT_POS, self)
+
+    def __abs__(self):
+        return _unary(SLOT_ABS, self)
+
+    def __invert__(self):
+        return _unary(SLOT_INVERT, self)
+
+    # -- indexing and values: see _indexing and _values ------------------------------------------------
+
+    def __getitem__(self, index):
+        return get_item(self, index)
+
+    def __setitem__(self, index, value):
+        set_item(self, index, value)
+
+    def item(self):
+        """The only element, as a Python number. Waits for the device."""
+        return get_value(self)
+
+    def __bool__(self):
+        if self.count != 1:
+            what = "no values" if self.count == 0 else "more than one value"
+            raise RuntimeError(f"Boolean value of Tensor with {what} is ambiguous")
+        return bool(get_value(self))
+
+    def __int__(self):
+        return int(self._one_value())
+
+    def __float__(self):
+        return float(self._one_value())
+
+    def __complex__(self):
+        return complex(self._one_value())
+
+    def __index__(self):
+        if self.count != 1 or type_category[self.scalar_type] > 1:
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(get_value(self))
+
+    cdef object _one_value(self):
+        if self.count != 1:
+            raise ValueError(
+                f"only one element tensors can be converted to Python scalars, this one has {self.count}")
+        return get_value(self)
+
+
+cdef bint _is_channels_last(Tensor t, int ndim):
+    """Whether dimension 1 is the innermost and the others follow in order."""
+    cdef int64_t step = 1
+    cdef int i, dim
+    if t.ndim_ != ndim:
+        return False
+    for i in range(ndim):
+        dim = 1 if i == 0 else (0 if i == ndim - 1 else ndim - i)
+        if t.sizes[dim] != 1 and t.strides[dim] != step:
+            return False
+        step *= t.sizes[dim]
+    return True
+
+
+# struct-module formats by scalar type; types that it lacks have none.
+cdef tuple _FORMATS = (b"?", b"B", b"b", b"h", b"i", b"q", b"H", b"I", b"Q", b"e", None, b"f", b"d",
+                       None, b"Zf", b"Zd", None, None, None, None)
+
+
+cdef int _fill_buffer(Tensor t, Py_buffer* view, int flags) except -1:
+    cdef int item = item_bytes[t.scalar_type]
+    cdef bytes form = _FORMATS[t.scalar_type]
+    cdef int i
+    if t.device_index >= 0:
+        raise BufferError(f"{device_of(t.device_index)} memory has no host buffer; copy it with Tensor.cpu()")
+    if form is None:
+        raise BufferError(f"torch.{dtype_of(t.scalar_type).name} has no buffer format; "
+                          "use Tensor.view(torch.uint8) or another integer type of its size")
+    view.shape = <Py_ssize_t*>malloc((2 * t.ndim_ + 1) * sizeof(Py_ssize_t))
+    if view.shape == NULL:
+        raise MemoryError
+    view.strides = view.shape + t.ndim_
+    for i in range(t.ndim_):
+        view.shape[i] = t.sizes[i]
+        view.strides[i] = t.strides[i] * item
+    view.buf = t.data if t.data != NULL else <char*>view.shape
+    view.obj = t
+    view.len = t.count * item
+    view.itemsize = item
+    view.readonly = 0
+    view.ndim = t.ndim_
+    view.format = <char*>form if flags & PyBUF_FORMAT else NULL
+    view.suboffsets = NULL
+    view.internal = NULL
+    return 0
+
+
+cdef UntypedStorage storage_of(Tensor t):
+    cdef UntypedStorage face = UntypedStorage.__new__(UntypedStorage)
+    if t.storage == NULL:   # an empty tensor: an empty storage, kept so that asking twice agrees
+        t.storage = _allocator.allocate_host(0)
+        t.storage.device = t.device_index
+        t.data = NULL
+    t.storage.retain()
+    face.storage = t.storage
+    return face
+
+
+cdef class UntypedStorage:
+    """The bytes behind one or more tensors. ``Tensor.untyped_storage()`` gives it."""
+
+    def __init__(self):
+        raise TypeError("storages are made by tensors; use Tensor.untyped_storage()")
+
+    def __dealloc__(self):
+        if self.storage != NULL:
+            self.storage.drop()
+
+    def data_ptr(self):
+        """The address of the first byte."""
+        return <uintptr_t>self.storage.data
+
+    def nbytes(self):
+        """How many bytes."""
+        return self.storage.bytes
+
+    def size(self):
+        """How many bytes."""
+        return self.storage.bytes
+
+    def __len__(self):
+        return self.storage.bytes
+
+    @property
+    def device(self):
+        """Where the memory is."""
+        return device_of(self.storage.device)
+
+    @property
+    def is_cuda(self):
+        """Whether the memory is a CUDA device's."""
+        return self.storage.device >= 0
+
+    def get_device(self):
+        """The CUDA device's index; -1 for host memory."""
+        return self.storage.device
+
+    def is_pinned(self, device=None):
+        """Whether a device can reach this host memory directly."""
+        if self.storage.device >= 0 or self.storage.data == NULL:
+            return False
+        return self.storage.pinned or _allocator.is_pinned_address(self.storage.data)
+
+    def resizable(self):
+        """Whether this memory may be replaced by a block of another size."""
+        return self.storage.resizable
+
+    def element_size(self):
+        """Always 1: a storage counts bytes."""
+        return 1
+
+    @property
+    def _cdata(self):
+        return <uintptr_t><void*>self.storage
+
+    def __eq__(self, other):
+        return isinstance(other, UntypedStorage) and self.storage == (<UntypedStorage>other).storage
+
+    def __hash__(self):
+        return <Py_hash_t>(<uintptr_t>self.storage >> 4)
+
+    def _bytes(self):
+        """All bytes as a uint8 tensor over this memory."""
+        cdef int64_t[1] sizes
+        sizes[0] = <int64_t>self.storage.bytes
+        self.storage.retain()
+        return adopt_storage(self.storage, self.storage.data, _dtype.UInt8, 1, sizes, NULL)
+
+    def __getitem__(self, index):
+        found = self._bytes()[index]
+        return found.item() if isinstance(index, int) else found.untyped_storage()
+
+    def __setitem__(self, index, value):
+        self._bytes()[index] = value
+
+    def tolist(self):
+        """The bytes as a list of ints."""
+        return self._bytes().tolist()
+
+    def copy_(self, UntypedStorage source not None, non_blocking=False):
+        """Copy all bytes of a storage of the same size into this one, and return it."""
+        self._bytes().copy_(source._bytes(), non_blocking)
+        return self
+
+    def fill_(self, value):
+        """Set every byte, and return this storage."""
+        self._bytes().fill_(value)
+        return self
+
+    def clone(self):
+        """A copy of the bytes, on the same device."""
+        return self._bytes().clone().untyped_storage()
+
+    def cpu(self):
+        """This storage if it is the host's, else a copy there."""
+        return self._bytes().cpu().untyped_storage()
+
+    def cuda(self, device=None, non_blocking=False):
+        """This storage if it is on that CUDA device, else a copy there."""
+        return self._bytes().cuda(device, non_blocking).untyped_storage()
+
+    def __repr__(self):
+        return f"<UntypedStorage of {self.storage.bytes} bytes on {device_of(self.storage.device)}>"
+
+
+set_public_name(Tensor, b"flambeau.Tensor")
+set_public_name(UntypedStorage, b"flambeau.UntypedStorage")
+flambeau_hook_constructor(Tensor)
+
+from flambeau.runtime import _elementwise, _views, _copy, _values, _indexing, _factory  # noqa: E402, F401

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The units of the caching allocator: segments come from the driver, blocks are their parts.
+#pragma once
+#include <vector>
+
+#include "flambeau/driver/table.hpp"
+#include "stats.hpp"
+#include "storage.hpp"
+
+namespace flambeau {
+
+struct DeviceAllocator;
+struct FreeList;
+struct Pool;
+struct Block;
+
+enum class BlockState : std::uint8_t {
+  free,       // in a free list
+  allocated,  // a tensor's
+  pending,    // given back, but a stream may still be using it
+};
+
+// A stream as other streams' work sees it. The null stream means one per context.
+struct StreamUse {
+  CUcontext context;
+  CUstream stream;
+  bool operator==(const StreamUse &other) const {
+    return context == other.context && stream == other.stream;
+  }
+};
+
+struct Segment {
+  CUdeviceptr address = 0;
+  std::size_t size = 0;
+  CUstream stream = nullptr;
+  std::int64_t serial = 0;  // order of creation
+  PoolKind kind = SMALL_POOL;
+  Pool *pool = nullptr;
+  FreeList *free_list = nullptr;
+  Block *first = nullptr;
+};
+
+// One object is both the part of a segment and the storage that tensors hold.
+struct Block : Storage {
+  DeviceAllocator *allocator = nullptr;
+  Segment *segment = nullptr;
+  std::size_t size = 0;       // bytes of memory
+  std::size_t requested = 0;  // bytes asked for
+  BlockState state = BlockState::free;
+  bool raw = false;           // handed out by address, to be given back by address
+  int events = 0;             // events that must pass before a pending block is free
+  Block *previous = nullptr, *next = nullptr;                              // by address
+  Block *heap_child = nullptr, *heap_next = nullptr, *heap_back = nullptr;  // in a free list
+  std::vector<StreamUse> uses;  // streams other than the segment's that work on it
+
+  CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(data); }
+  bool is_split() const { return previous || next; }
+};
+
+// Of equal blocks the one in the oldest segment goes first, there the one at the lowest address.
+inline bool comes_before(const Block *a, const Block *b) {
+  if (a->segment != b->segment) return a->segment->serial < b->segment->serial;
+  return a->data < b->data;
+}
+
+}  // namespace flambeau

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// A pool is a home of segments that share nothing with other pools: each device has a default one,
+// and whoever wants memory apart (a graph, a user) another.
+#pragma once
+#include <memory>
+#include <unordered_map>
+
+#include "free_list.hpp"
+
+namespace flambeau {
+
+constexpr std::size_t KiB = 1024, MiB = 1024 * KiB;
+constexpr std::size_t SMALL_LIMIT = 1 * MiB;      // requests up to here live in small segments
+constexpr std::size_t SMALL_SEGMENT = 2 * MiB;
+constexpr std::size_t OWN_SEGMENT_LIMIT = 10 * MiB;  // from here on a request gets its own segment
+constexpr std::size_t SEGMENT_GRANULARITY = 2 * MiB;
+
+struct AllocatorSettings {
+  std::size_t large_segment = 20 * MiB;
+  std::size_t max_split_size = SIZE_MAX;  // blocks of at least this size are never split
+  std::size_t max_non_split_rounding = 20 * MiB;
+  unsigned roundup_divisions[16] = {};    // for sizes from 2^i MiB; 0 and 1 mean none
+
+  std::size_t round(std::size_t bytes) const {
+    if (bytes < MIN_BLOCK) return MIN_BLOCK;
+    const unsigned divisions = divisions_for(bytes);
+    if (divisions > 1 && bytes > MIN_BLOCK * divisions) {
+      const std::size_t power = std::size_t{1} << (63 - __builtin_clzll(bytes));
+      return round_up(bytes, power / divisions);
+    }
+    return round_up(bytes, MIN_BLOCK);
+  }
+
+  std::size_t segment_size(std::size_t rounded) const {
+    if (rounded <= SMALL_LIMIT) return SMALL_SEGMENT;
+    if (rounded < OWN_SEGMENT_LIMIT) return large_segment;
+    return round_up(rounded, SEGMENT_GRANULARITY);
+  }
+
+  static std::size_t round_up(std::size_t bytes, std::size_t multiple) {
+    return (bytes + multiple - 1) / multiple * multiple;
+  }
+
+ private:
+  unsigned divisions_for(std::size_t bytes) const {
+    const std::size_t mebibytes = bytes / MiB;
+    if (!mebibytes) return roundup_divisions[0];
+    const int interval = 63 - __builtin_clzll(mebibytes);
+    return roundup_divisions[interval < 15 ? interval : 15];
+  }
+};
+
+struct PoolId {
+  std::int64_t first = 0, second = 0;
+};
+
+struct Pool {
+  PoolId id;
+  std::int64_t users = 1;  // with none left, its free segments may go back to the driver
+  bool is_default = true;
+  bool splits = true;
+  StatArray reserved_bytes;
+
+  FreeList *free_list(PoolKind kind, CUstream stream) {
+    Lists &lists = of_[kind == SMALL_POOL];
+    if (lists.recent && lists.recent_stream == stream) return lists.recent;
+    std::unique_ptr<FreeList> &list = lists.by_stream[stream];
+    if (!list) list = std::make_unique<FreeList>();
+    lists.recent_stream = stream;
+    return lists.recent = list.get();
+  }
+
+ private:
+  struct Lists {
+    CUstream recent_stream = nullptr;
+    FreeList *recent = nullptr;
+    std::unordered_map<CUstream, std::unique_ptr<FreeList>> by_stream;
+  };
+  Lists of_[2];
+};
+
+}  // namespace flambeau

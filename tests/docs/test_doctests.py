@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples in docstrings run on a virtual GPU."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import os
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src" / "flambeau"
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("FLAMBEAU_TEST_DEVICE") == "real", reason="examples show virtual GPUs"
+)
+
+
+def modules_with_examples() -> list[str]:
+    """Modules whose text has an example, and the packages that re-export such objects."""
+    names = {"flambeau", "flambeau.cuda"}
+    for path in [*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyx")]:
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        if ">>> " in path.read_text() and "path" not in parts:
+            names.add(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    return sorted(names)
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
+def test_examples(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = importlib.import_module(name)
+    report: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=FLAGS)
+    for test in doctest.DocTestFinder().find(module):
+        runner.run(test, out=report.append)
+    assert runner.failures == 0, "".join(report)
