@@ -93,9 +93,8 @@ def schedule(request: pytest.FixtureRequest) -> Iterator[str]:
         return
     from flambeau import virtual
 
-    virtual.set_schedule(policy)
-    yield policy
-    virtual.set_schedule("fifo")
+    with virtual.schedule(policy):
+        yield policy
 
 
 @pytest.fixture

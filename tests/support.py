@@ -9,7 +9,14 @@ import sys
 import textwrap
 from dataclasses import dataclass
 
+import pytest
+
 PRELUDE = "import flambeau as torch\n"
+TWO_VIRTUAL = {"FLAMBEAU_VIRTUAL": "h200:2"}
+"""The environment of scripts that count on two virtual devices, whatever the tests run on."""
+
+needs_two = pytest.mark.usefixtures("two_gpus")
+"""A test of two devices: skipped where real hardware has one."""
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,8 @@ def test_modules_read_in_one_sitting() -> None:
 
 # --- nothing above driver/ asks which driver it has --------------------------------------------
 
-DRIVER_NAMES = re.compile(r"""["'](virtual|nvidia)["']""")
+NAME = r"""["'](?:virtual|nvidia)["']"""
+DRIVER_NAMES = re.compile(rf"(?:==|!=|\bcase|\bin)\s*[\[({{]*{NAME}|{NAME}\s*(?:==|!=|in\b)")
 ASKING = (
     DRIVER_NAMES,
     re.compile(r"\b(is_virtual|is_nvidia|driver\.name|current\(\)\.name)\b"),

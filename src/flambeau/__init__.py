@@ -1,1 +1,147 @@
 # SPDX-License-Identifier: Apache-2.0
+"""flambeau: ``torch.cuda`` as a library of its own.
+
+``import flambeau as torch`` runs programs written for ``torch.cuda``, on an NVIDIA GPU or on
+virtual ones::
+
+    >>> import flambeau as torch
+    >>> x = torch.arange(4, device="cuda")
+    >>> (x + 1).tolist()
+    [1, 2, 3, 4]
+
+Nothing is started by the import: no driver, no compiler, no NumPy. Submodules such as
+``flambeau.cuda`` and ``flambeau.virtual`` load at first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math as _math
+from typing import Any
+
+from flambeau.driver.errors import AcceleratorError, OutOfMemoryError
+from flambeau.ops import install as _install
+from flambeau.ops.grad_mode import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
+from flambeau.ops.printing import set_printoptions
+from flambeau.ops.promotion import (
+    can_cast,
+    get_default_dtype,
+    promote_types,
+    result_type,
+    set_default_dtype,
+)
+from flambeau.runtime import _dtype
+from flambeau.runtime._device import device, get_default_device, set_default_device
+from flambeau.runtime._dtype import Size, dtype, finfo, iinfo, layout, memory_format
+from flambeau.runtime._tensor import Tensor, UntypedStorage
+
+__version__ = "0.1.0"
+
+pi, e, inf, nan = _math.pi, _math.e, _math.inf, _math.nan
+newaxis = None
+
+# Defined elsewhere and loaded when asked for.
+_LAZY = {
+    "Event": "flambeau.cuda._base",
+    "Generator": "flambeau.cuda",
+    "Stream": "flambeau.cuda._base",
+    "get_device_module": "flambeau.cuda._base",
+    "return_types": "flambeau.ops",
+}
+
+
+def is_tensor(obj: object) -> bool:
+    """Whether an object is a `Tensor`."""
+    return isinstance(obj, Tensor)
+
+
+def is_storage(obj: object) -> bool:
+    """Whether an object is a storage."""
+    return isinstance(obj, UntypedStorage)
+
+
+def is_nonzero(input: Tensor) -> bool:
+    """Whether a tensor of one element is not zero."""
+    return bool(input)
+
+
+def typename(obj: object) -> str:
+    """The name of an object's type; a tensor's says device and dtype."""
+    if isinstance(obj, Tensor):
+        return str(obj.type())
+    of = obj if isinstance(obj, type) else type(obj)
+    return f"{of.__module__}.{of.__qualname__}"
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    source = _LAZY.get(name)
+    if source is not None:
+        module = importlib.import_module(source)
+        if source == "flambeau.ops":
+            found: Any = importlib.import_module(f"{source}.{name}")
+        elif hasattr(module, name):
+            found = getattr(module, name)
+        else:
+            raise AttributeError(f"module 'flambeau' has no attribute {name!r}")
+        globals()[name] = found
+        return found
+    if not name.startswith("_") and importlib.util.find_spec(f"flambeau.{name}") is not None:
+        return importlib.import_module(f"flambeau.{name}")
+    raise AttributeError(f"module 'flambeau' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY, "cuda", "virtual"})
+
+
+_install.install()
+
+__all__ = [
+    "AcceleratorError",
+    "OutOfMemoryError",
+    "Size",
+    "Tensor",
+    "UntypedStorage",
+    "can_cast",
+    "device",
+    "dtype",
+    "e",
+    "enable_grad",
+    "finfo",
+    "get_default_device",
+    "get_default_dtype",
+    "iinfo",
+    "inf",
+    "inference_mode",
+    "is_grad_enabled",
+    "is_inference_mode_enabled",
+    "is_nonzero",
+    "is_storage",
+    "is_tensor",
+    "layout",
+    "memory_format",
+    "nan",
+    "newaxis",
+    "no_grad",
+    "pi",
+    "promote_types",
+    "result_type",
+    "set_default_device",
+    "set_default_dtype",
+    "set_grad_enabled",
+    "set_printoptions",
+    "typename",
+]
+# Last, because names such as float, int, sum and max shadow Python's own from here on.
+globals().update(_dtype.dtypes)
+globals().update(_dtype.constants)
+globals().update(_install.namespace())
+__all__ += [*_dtype.dtypes, *_dtype.constants, *_install.namespace()]  # noqa: PLE0604

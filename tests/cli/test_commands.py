@@ -78,15 +78,11 @@ def test_cache_is_described_and_cleared(tmp_path: Path) -> None:
 
 def test_version_and_help() -> None:
     assert command("--version").stdout == f"{flambeau.__version__}\n"
-    for words in (["--help"], ["run", "--help"], ["run"]):
+    for words in (["--help"], ["run", "--help"], ["cache", "--help"]):
         assert "Usage: flambeau" in command(*words).stdout
+    bare = command("run")
+    assert bare.returncode == 2
+    assert "Usage: flambeau run" in bare.stderr
     wrong = command("no-such")
     assert wrong.returncode == 2
     assert "no-such" in wrong.stderr
-
-
-def test_the_installed_command_is_the_module() -> None:
-    from importlib.metadata import entry_points
-
-    (script,) = entry_points(group="console_scripts", name="flambeau")
-    assert script.value == "flambeau.cli:main"

@@ -9,7 +9,7 @@ import pytest
 import flambeau as torch
 from flambeau.cuda._device import InvalidDeviceError
 from flambeau.cuda._utils import _get_device_index
-from support import run_script
+from support import TWO_VIRTUAL, needs_two, run_script
 
 # --- device arguments ---------------------------------------------------------------------------
 
@@ -24,6 +24,7 @@ def test_devices_and_strings_give_their_index() -> None:
     assert _get_device_index(torch.cuda.device(1)) == 1
 
 
+@needs_two
 def test_no_index_means_the_current_device_where_that_is_allowed() -> None:
     with torch.cuda.device(1):
         assert _get_device_index(None, optional=True) == 1
@@ -53,6 +54,7 @@ def test_other_devices_are_refused() -> None:
 # --- the current device -------------------------------------------------------------------------
 
 
+@needs_two
 def test_set_device_needs_a_number_and_ignores_negative_ones() -> None:
     torch.cuda.set_device(1)
     torch.cuda.set_device(-1)
@@ -76,7 +78,7 @@ def test_a_device_that_is_not_there_is_error_101(call: object) -> None:
     assert torch.cuda.current_device() == 0
 
 
-@pytest.mark.parametrize("index", [-1, 2, 99])
+@pytest.mark.parametrize("index", [-1, 64, 99])
 @pytest.mark.parametrize(
     "ask",
     [
@@ -90,9 +92,10 @@ def test_questions_about_a_device_that_is_not_there(ask: object, index: int) -> 
         ask(index)
     assert isinstance(caught.value, InvalidDeviceError)
     assert isinstance(caught.value, ValueError)
-    assert "2 devices" in str(caught.value)
+    assert f"sees {torch.cuda.device_count()} device" in str(caught.value)
 
 
+@needs_two
 def test_the_context_manager_restores_the_device() -> None:
     manager = torch.cuda.device(1)
     assert manager.idx == 1
@@ -110,11 +113,13 @@ def test_the_context_manager_restores_the_device() -> None:
     assert torch.cuda.current_device() == 0
 
 
+@needs_two
 def test_a_negative_device_changes_nothing() -> None:
     with torch.cuda.device(1), torch.cuda.device(-1):
         assert torch.cuda.current_device() == 1
 
 
+@needs_two
 def test_the_device_of_a_tensor_becomes_current() -> None:
     with torch.cuda.device_of(torch.empty(1, device="cuda:1")):
         assert torch.cuda.current_device() == 1
@@ -123,6 +128,7 @@ def test_the_device_of_a_tensor_becomes_current() -> None:
         assert torch.cuda.current_device() == 0
 
 
+@needs_two
 def test_the_guard_by_number() -> None:
     with torch.cuda._DeviceGuard(1):
         assert torch.cuda.current_device() == 1
@@ -131,6 +137,7 @@ def test_the_guard_by_number() -> None:
     assert torch.cuda._exchange_device(-1) == -1
 
 
+@needs_two
 def test_each_thread_has_its_own_device_and_begins_with_0() -> None:
     seen: list[int] = []
     ready, go = threading.Event(), threading.Event()
@@ -154,7 +161,8 @@ def test_each_thread_has_its_own_device_and_begins_with_0() -> None:
 
 
 def test_contexts_are_made_where_a_device_is_named_and_nowhere_else() -> None:
-    run_script("""
+    run_script(
+        """
         assert torch.cuda._primary_context_devices() == []
         torch.cuda.init()
         assert torch.cuda._primary_context_devices() == []
@@ -169,11 +177,14 @@ def test_contexts_are_made_where_a_device_is_named_and_nowhere_else() -> None:
         x = torch.ones(1, device="cuda:1") + 1
         torch.cuda.synchronize(1)
         assert torch.cuda._primary_context_devices() == [1]
-    """)
+    """,
+        TWO_VIRTUAL,
+    )
 
 
 def test_stray_contexts_are_reported_on_request() -> None:
-    run_script("""
+    run_script(
+        """
         import os, warnings
         torch.cuda.set_device(0)
         torch.cuda.set_device(1)
@@ -189,12 +200,15 @@ def test_stray_contexts_are_reported_on_request() -> None:
             assert "device 0 already" in str(error)
         else:
             raise AssertionError
-    """)
+    """,
+        TWO_VIRTUAL,
+    )
 
 
 # --- synchronisation and questions --------------------------------------------------------------
 
 
+@needs_two
 def test_synchronize_takes_cuda_devices() -> None:
     assert torch.cuda.synchronize() is None
     assert torch.cuda.synchronize("cuda:0") is None
@@ -205,6 +219,7 @@ def test_synchronize_takes_cuda_devices() -> None:
         torch.cuda.synchronize("cpu")
 
 
+@needs_two
 def test_synchronize_waits_for_the_device() -> None:
     stream = torch.cuda.Stream(1)
     with torch.cuda.stream(stream):
@@ -213,6 +228,7 @@ def test_synchronize_waits_for_the_device() -> None:
     assert stream.query()
 
 
+@needs_two
 def test_peers() -> None:
     assert torch.cuda.can_device_access_peer(0, 0) is False
     assert torch.cuda.can_device_access_peer(0, 1) is True

@@ -6,6 +6,7 @@ import ctypes
 import pytest
 
 import flambeau as torch
+from support import needs_two
 
 
 def test_a_new_event_is_no_driver_event_yet() -> None:
@@ -19,6 +20,7 @@ def test_a_new_event_is_no_driver_event_yet() -> None:
     assert isinstance(event, torch.Event)
 
 
+@needs_two
 def test_the_first_record_makes_it_on_the_stream_s_device() -> None:
     event = torch.cuda.Event()
     event.record(torch.cuda.Stream(1))
@@ -37,6 +39,7 @@ def test_recording_takes_streams_only() -> None:
             call(3)
 
 
+@needs_two
 def test_an_event_belongs_to_one_device() -> None:
     event = torch.cuda.Event()
     event.record()

@@ -6,7 +6,7 @@ import pytest
 import flambeau as torch
 from flambeau import driver
 from flambeau.cuda._management import management_index
-from support import run_script
+from support import needs_two, run_script
 
 FIGURES = [
     torch.cuda.utilization,
@@ -18,6 +18,7 @@ FIGURES = [
 ]
 
 
+@needs_two
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda f: f.__name__)
 def test_figures_are_plausible_numbers(figure: object) -> None:
     limits = {"utilization": 100, "memory_usage": 100, "temperature": 120, "clock_rate": 5000}
@@ -36,6 +37,7 @@ def test_memory_in_use_follows_allocations() -> None:
     assert torch.cuda.device_memory_used(0) >= x.nbytes
 
 
+@needs_two
 @pytest.mark.parametrize(
     ("value", "indices"), [(None, [0, 1]), ("1,0", [1, 0]), ("1", [1]), ("1,7,0", [1])]
 )
@@ -51,6 +53,7 @@ def test_devices_are_mapped_through_the_variable(
         management_index(len(indices))
 
 
+@needs_two
 def test_uuids_are_mapped_too(monkeypatch: pytest.MonkeyPatch) -> None:
     uuid = driver.current().management.uuid(1)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", uuid)
@@ -60,6 +63,7 @@ def test_uuids_are_mapped_too(monkeypatch: pytest.MonkeyPatch) -> None:
         management_index(0)
 
 
+@needs_two
 def test_nothing_visible_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(RuntimeError, match=r"device 0 is not visible.*0 of 2 devices"):

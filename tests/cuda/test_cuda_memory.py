@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import flambeau as torch
 from flambeau.cuda._memory_summary import format_summary
-from support import run_script
+from support import TWO_VIRTUAL, needs_two, run_script
 
 MIB = 1 << 20
 
@@ -128,6 +128,7 @@ STATISTICS = [
 ]
 
 
+@needs_two
 @pytest.mark.parametrize("ask", STATISTICS, ids=lambda f: f.__name__)
 def test_device_arguments_of_statistics(ask: object) -> None:
     torch.cuda.init()
@@ -142,6 +143,7 @@ def test_device_arguments_of_statistics(ask: object) -> None:
         ask(0.0)
 
 
+@needs_two
 def test_device_arguments_of_driver_questions() -> None:
     with torch.cuda.device(1):
         assert torch.cuda.mem_get_info(-1) == torch.cuda.mem_get_info(1)
@@ -170,7 +172,8 @@ def test_statistics_have_the_names_that_programs_use() -> None:
 
 
 def test_allocations_move_the_figures() -> None:
-    run_script("""
+    run_script(
+        """
         import gc
         c = torch.cuda
         a = torch.empty(5 << 20, dtype=torch.uint8, device="cuda")
@@ -193,9 +196,12 @@ def test_allocations_move_the_figures() -> None:
         c.empty_cache()
         assert c.memory_reserved() == 0 == c.memory_reserved(1)
         assert c.memory_snapshot() == []
-    """)
+    """,
+        TWO_VIRTUAL,
+    )
 
 
+@needs_two
 def test_devices_are_counted_apart() -> None:
     gc.collect()
     before = [torch.cuda.memory_allocated(index) for index in range(2)]
@@ -238,6 +244,7 @@ def test_pinned_memory_is_counted() -> None:
 # --- the summary --------------------------------------------------------------------------------
 
 
+@needs_two
 def test_the_summary_is_a_table_of_fixed_width() -> None:
     torch.cuda.init()
     for abbreviated, rows in ((False, 29), (True, 11)):
@@ -275,6 +282,7 @@ def test_a_figure_of_the_summary_keeps_three_digits(value: int) -> None:
 # --- snapshots ----------------------------------------------------------------------------------
 
 
+@needs_two
 def test_a_snapshot_lists_segments_and_their_blocks() -> None:
     tensors = [torch.empty(MIB, device=f"cuda:{index}") for index in (1, 0)]
     snapshot = torch.cuda.memory_snapshot()
@@ -300,7 +308,8 @@ def test_a_snapshot_lists_segments_and_their_blocks() -> None:
 
 
 def test_a_fraction_limits_one_device() -> None:
-    run_script("""
+    run_script(
+        """
         c = torch.cuda
         assert c.get_per_process_memory_fraction() == 1.0
         c.set_per_process_memory_fraction(0.5, "cuda:1")
@@ -315,7 +324,9 @@ def test_a_fraction_limits_one_device() -> None:
             raise AssertionError
         c.set_per_process_memory_fraction(1.0)
         torch.empty(1, device="cuda")
-    """)
+    """,
+        TWO_VIRTUAL,
+    )
 
 
 def test_bad_fractions_are_refused() -> None:
@@ -351,6 +362,7 @@ def test_memory_by_address() -> None:
     assert torch.cuda.memory_allocated() == before
 
 
+@needs_two
 def test_memory_by_address_belongs_to_a_device_and_a_stream() -> None:
     stream = torch.cuda.Stream(1)
     pointers = [

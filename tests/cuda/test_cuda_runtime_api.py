@@ -9,6 +9,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.driver import _table
+from support import needs_two
 
 
 def test_check_error_raises_for_everything_but_success() -> None:
@@ -50,6 +51,7 @@ def test_a_failed_call_leaves_no_error_behind() -> None:
     torch.cuda.check_error(torch.cuda.cudart().cudaProfilerStop())
 
 
+@needs_two
 def test_memory_figures() -> None:
     free, total = torch.cuda.cudart().cudaMemGetInfo(1)
     assert 0 < free <= total == torch.cuda.get_device_properties(1).total_memory

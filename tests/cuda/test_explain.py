@@ -13,7 +13,7 @@ from flambeau import driver
 from flambeau.cuda import _availability, _explain
 from flambeau.driver.errors import DriverNotFoundError, MissingExtraError
 from flambeau.kernels import compile as kernel_compiler
-from support import run_script
+from support import needs_two, run_script
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,6 +110,7 @@ class TestWithoutADriver:
         assert "no device node" not in text
 
 
+@needs_two
 def test_everything_hidden(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,0")
     monkeypatch.setattr(_availability, "is_available", lambda: False)

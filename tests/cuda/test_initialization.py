@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from support import run_script
+from support import TWO_VIRTUAL, run_script
 
 FORK = """
 import os
@@ -23,8 +23,10 @@ def in_child(check):
 
 
 def test_import_and_questions_do_not_initialise() -> None:
-    run_script("""
+    run_script(
+        """
         assert torch.cuda.is_initialized() is False
+        assert torch.cuda.is_current_stream_capturing() is False
         assert torch.cuda.is_available() is True
         assert torch.cuda.device_count() == 2
         assert torch.cuda.get_arch_list() != []
@@ -32,13 +34,17 @@ def test_import_and_questions_do_not_initialise() -> None:
         assert torch.cuda._is_compiled() and not torch.cuda._is_in_bad_fork()
         assert torch.cuda._primary_context_devices() == []
         assert torch.cuda.is_initialized() is False
-    """)
+    """,
+        TWO_VIRTUAL,
+    )
 
 
 def test_init_can_be_forced_and_repeated() -> None:
     run_script("""
         torch.cuda.init(); torch.cuda.init()
         assert torch.cuda.is_initialized()
+        assert torch.cuda.is_current_stream_capturing() is False
+        assert torch.cuda._primary_context_devices() == []
     """)
 
 
@@ -103,14 +109,25 @@ def use():
     assert torch.cuda.is_available() and torch.cuda.device_count() == 2
     torch.zeros(1, device="cuda")
 assert in_child(use) == 7
-"""
+""",
+        TWO_VIRTUAL,
     )
     assert "RuntimeError: Cannot re-initialize CUDA in forked subprocess" in done.stdout
     assert "'spawn' start method" in done.stdout
 
 
 @pytest.mark.parametrize(
-    "call", ["Stream()", "init()", "synchronize()", "current_device()", "set_device(0)", "cudart()"]
+    "call",
+    [
+        "Stream()",
+        "init()",
+        "synchronize()",
+        "current_device()",
+        "set_device(0)",
+        "cudart()",
+        "is_current_stream_capturing()",
+        "mem_get_info()",
+    ],
 )
 def test_every_entry_gives_the_same_answer_after_a_fork(call: str) -> None:
     done = run_script(
@@ -205,8 +222,52 @@ def test_a_prefix_alone_counts_one_device_and_is_not_available() -> None:
     )
 
 
+def test_without_the_management_library_another_process_asks_the_driver() -> None:
+    run_script(
+        FORK
+        + """
+from flambeau import driver
+from flambeau.driver.errors import DriverNotFoundError
+def refuse():
+    raise DriverNotFoundError("no management library")
+driver.current().management.device_count = refuse
+assert torch.cuda._device_count_nvml() == -1
+assert torch.cuda.device_count() == 2 and torch.cuda.is_available()
+assert not torch.cuda.is_initialized()
+def use():
+    torch.ones(1, device="cuda")
+assert in_child(use) == 0
+""",
+        TWO_VIRTUAL,
+    )
+
+
+def test_mig_instances_are_counted_by_the_driver_alone() -> None:
+    run_script(
+        """
+        assert torch.cuda._parse_visible_devices() == ["MIG-1", "MIG-2"]
+        assert torch.cuda._device_count_nvml() == -1
+        assert torch.cuda.device_count() == 0 and not torch.cuda.is_available()
+        """,
+        {"CUDA_VISIBLE_DEVICES": "MIG-1,MIG-2,0"},
+    )
+
+
+def test_the_quick_check_of_old_counts_with_the_management_library() -> None:
+    run_script(
+        """
+        import os
+        assert not torch.cuda.is_available()
+        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+        assert torch.cuda.is_available()
+        """,
+        {"FLAMBEAU_VIRTUAL": "h200:1", "CUDA_VISIBLE_DEVICES": "GPU-"},
+    )
+
+
 def test_a_change_after_initialisation_is_pointed_out_once() -> None:
-    run_script("""
+    run_script(
+        """
         import os, warnings
         torch.cuda.init()
         os.environ["CUDA_VISIBLE_DEVICES"] = "1"
@@ -214,7 +275,9 @@ def test_a_change_after_initialisation_is_pointed_out_once() -> None:
             warnings.simplefilter("always")
             assert torch.cuda.device_count() == 2 == torch.cuda.device_count()
         assert ["no effect" in str(w.message) for w in seen] == [True]
-    """)
+    """,
+        TWO_VIRTUAL,
+    )
 
 
 def test_without_a_driver_everything_says_so() -> None:
@@ -250,9 +313,12 @@ def test_threads_initialise_once() -> None:
 
 
 def test_a_queued_call_may_use_cuda() -> None:
-    run_script("""
+    run_script(
+        """
         seen = []
         torch.cuda._lazy_call(lambda: seen.append(torch.cuda.device_count()))
         torch.cuda.init()
         assert seen == [2]
-    """)
+    """,
+        TWO_VIRTUAL,
+    )

@@ -34,7 +34,6 @@ MISSING = {
     "torch.cuda.MemPool.snapshot",
     "torch.cuda.MemPool.allocator",
     "torch.cuda.use_mem_pool",
-    "torch.get_device_module",
 } | {name for name in REFERENCE if name.startswith("torch.Generator")}
 
 UNREADABLE = object()

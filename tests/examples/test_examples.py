@@ -54,8 +54,7 @@ def test_digits(schedule: str) -> None:
     accuracy = re.search(r"^accuracy ([\d.]+)$", output, re.MULTILINE)
     assert accuracy is not None
     assert float(accuracy[1]) == pytest.approx(0.9573, abs=1e-4)
-    together = timing(output, "all together")
-    assert 0 < together < timing(output, "copies") + timing(output, "computation")
+    assert timing(output, "all together") >= timing(output, "computation") > 0
 
 
 def test_digits_answers_do_not_depend_on_the_batch() -> None:

@@ -137,7 +137,7 @@ def test_of_equal_segments_the_first_created_comes_back(
     addresses = [blocks[0].address for blocks in held]
     for index in order:
         held[index].clear()
-    assert [books.allocate(size) for _ in range(3)][0].address == addresses[0]
+    assert books.allocate(size).address == addresses[0]
     books.check()
 
 

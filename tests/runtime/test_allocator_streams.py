@@ -58,9 +58,7 @@ def test_a_block_in_use_elsewhere_is_pending_when_freed(
     books.check()
 
 
-def test_its_own_stream_is_no_other_use(
-    books: Books, keep_busy: Callable[[Stream], None]
-) -> None:
+def test_its_own_stream_is_no_other_use(books: Books, keep_busy: Callable[[Stream], None]) -> None:
     side = Stream()
     block = books.allocate(MIB, side.cuda_stream)
     block.record_stream(side.cuda_stream)
@@ -75,9 +73,7 @@ def test_its_own_stream_is_no_other_use(
     _state.synchronize()
 
 
-def test_every_stream_must_have_passed(
-    books: Books, keep_busy: Callable[[Stream], None]
-) -> None:
+def test_every_stream_must_have_passed(books: Books, keep_busy: Callable[[Stream], None]) -> None:
     first, second = Stream(), Stream()
     block = books.allocate(MIB)
     block.record_stream(first.cuda_stream)
@@ -107,9 +103,7 @@ def test_emptying_the_cache_waits_for_pending_blocks(
     books.check()
 
 
-def test_a_pending_block_does_not_merge(
-    books: Books, keep_busy: Callable[[Stream], None]
-) -> None:
+def test_a_pending_block_does_not_merge(books: Books, keep_busy: Callable[[Stream], None]) -> None:
     side = Stream()
     left, middle, right = (books.allocate(512) for _ in range(3))
     middle.record_stream(side.cuda_stream)
@@ -161,8 +155,8 @@ def test_under_each_order_of_work(books: Books) -> None:
     streams = [Stream() for _ in range(4)]
     for round_ in range(20):
         held = [books.allocate(1000 * (1 + i), s.cuda_stream) for i, s in enumerate(streams)]
-        for i, block in enumerate(held):
-            block.record_stream(streams[(i + round_) % 4].cuda_stream)
+        for i in range(4):
+            held[i].record_stream(streams[(i + round_) % 4].cuda_stream)
         held.clear()
     _state.synchronize()
     books.check()

@@ -4,8 +4,8 @@
 `install` puts a finder in front of Python's own. From then on every ``torch.X.Y`` is the very
 module object ``flambeau.X.Y``; the top-level ``torch`` is a thin module of its own, whose
 attributes are flambeau's and whose ``__version__`` is that of the interface it offers. Child
-processes get the same through an entry of ``PYTHONPATH`` (`child_environment`): a folder with a
-package ``torch`` whose import calls `install`.
+processes get the same through an entry of ``PYTHONPATH`` (`install_in_children`): a folder with
+a package ``torch`` whose import calls `install`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, cast
 from flambeau._torch_face.version import TorchVersion
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping, Sequence
+    from collections.abc import Sequence
     from importlib.abc import Loader
 
-__all__ = ["INTERFACE", "TorchFinder", "child_environment", "install"]
+__all__ = ["INTERFACE", "TorchFinder", "install", "install_in_children"]
 
 INTERFACE = "2.15.0"
 """The release of torch whose ``torch.cuda`` flambeau offers."""
@@ -147,17 +147,17 @@ def install() -> ModuleType:
     return importlib.import_module("torch")
 
 
-def child_environment(environment: MutableMapping[str, str]) -> None:
-    """Make Python processes with this environment see flambeau as ``torch``.
+def install_in_children() -> None:
+    """Make Python processes that this one starts see flambeau as ``torch``.
 
-    Parameters
-    ----------
-    environment
-        Variables to change in place; ``os.environ`` for all children of this process.
+    Those that inherit the environment find the path entry in ``PYTHONPATH``; those of
+    `multiprocessing` get this process's ``sys.path`` in place of their own.
     """
-    entries = [e for e in environment.get("PYTHONPATH", "").split(os.pathsep) if e]
+    entries = [e for e in os.environ.get("PYTHONPATH", "").split(os.pathsep) if e]
     if PATH_ENTRY not in entries:
-        environment["PYTHONPATH"] = os.pathsep.join([PATH_ENTRY, *entries])
+        os.environ["PYTHONPATH"] = os.pathsep.join([PATH_ENTRY, *entries])
+    if PATH_ENTRY not in sys.path:
+        sys.path.insert(1, PATH_ENTRY)  # after the program's folder, where PYTHONPATH's entries go
 
 
 def _own_name(name: str) -> str:

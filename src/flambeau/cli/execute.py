@@ -51,15 +51,15 @@ def run(kind: Kind, target: str, arguments: Sequence[str]) -> None:
 
 
 def _prepare_script(path: str, main: ModuleType) -> CodeType:
-    _set_first_path(os.path.dirname(os.path.realpath(path)))
-    importer: Any = pkgutil.get_importer(path)
+    absolute = os.path.join(os.getcwd(), path)  # as Python does, without tidying the path
+    importer: Any = pkgutil.get_importer(absolute)
     if importer is not None:  # a folder or an archive
-        _set_first_path(path)
+        _set_first_path(absolute)
         spec = importer.find_spec("__main__")
         if spec is None:
-            sys.exit(f"{sys.executable}: can't find '__main__' module in {path!r}")
+            sys.exit(f"{sys.executable}: can't find '__main__' module in {absolute!r}")
         return _prepare_spec(spec, main)
-    absolute = os.path.abspath(path)
+    _set_first_path(os.path.dirname(os.path.realpath(path)))
     main.__dict__.update(
         __file__=absolute, __cached__=None, __loader__=SourceFileLoader("__main__", absolute)
     )
@@ -80,6 +80,7 @@ def _prepare_module(name: str, main: ModuleType) -> CodeType:
         spec = None
     if spec is None:
         sys.exit(f"{sys.executable}: No module named {name}")
+    sys.argv[0] = spec.origin or sys.argv[0]
     return _prepare_spec(spec, main)
 
 
@@ -97,7 +98,6 @@ def _prepare_spec(spec: ModuleSpec, main: ModuleType) -> CodeType:
     code: CodeType | None = loader.get_code(spec.name)
     if code is None:
         sys.exit(f"{sys.executable}: No code object available for {spec.name}")
-    sys.argv[0] = spec.origin or sys.argv[0]
     main.__dict__.update(
         __file__=spec.origin,
         __cached__=spec.cached,

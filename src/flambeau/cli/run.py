@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> None:
     except UsageError as error:
         fail(str(error))
     _torch_face.install()
-    _torch_face.child_environment(os.environ)
+    _torch_face.install_in_children()
     execute.run(request.kind, request.target, request.arguments)
 
 

@@ -111,6 +111,7 @@ from flambeau.cuda.streams import (
     current_stream,
     default_stream,
     get_stream_from_external,
+    is_current_stream_capturing,
     set_stream,
     stream,
 )
@@ -167,6 +168,7 @@ __all__ = [
     "init",
     "is_available",
     "is_bf16_supported",
+    "is_current_stream_capturing",
     "is_initialized",
     "is_tf32_supported",
     "list_gpu_processes",

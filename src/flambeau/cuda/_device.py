@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau.cuda._utils import _get_device_index
 from flambeau.driver.errors import FlambeauError
 from flambeau.runtime import _cuda_device, _state, lazy_init, sync_debug
-from flambeau.runtime._cuda_device import device
+from flambeau.runtime._cuda_device import current_device, device
 
 if TYPE_CHECKING:
     from flambeau.cuda._properties import _CudaDeviceProperties
@@ -54,18 +54,6 @@ class device_of(device):  # noqa: N801 - torch's name
 
     def __init__(self, obj: Any) -> None:
         super().__init__(obj.get_device() if obj.is_cuda else -1)
-
-
-def current_device() -> int:
-    """The ordinal of the calling thread's current device. Initialises CUDA.
-
-    Examples
-    --------
-    >>> import flambeau as torch
-    >>> torch.cuda.current_device()
-    0
-    """
-    return _cuda_device.current_device()
 
 
 def set_device(device: DeviceArgument) -> None:

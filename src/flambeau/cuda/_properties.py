@@ -106,8 +106,19 @@ class _CudaDeviceProperties:
         )
 
 
+_known: dict[tuple[int, int], _CudaDeviceProperties] = {}  # by epoch and device
+
+
 def read_properties(index: int) -> _CudaDeviceProperties:
-    """Ask the driver about a device; CUDA is initialised and `index` is a device."""
+    """What the driver says about a device, asked once; CUDA is initialised, the device exists."""
+    key = (_cuda_device.epoch(), index)
+    known = _known.get(key)
+    if known is None:
+        known = _known[key] = _ask_driver(index)
+    return known
+
+
+def _ask_driver(index: int) -> _CudaDeviceProperties:
     import uuid
 
     name = _cuda_device.name(index)

@@ -196,10 +196,26 @@ def pow(
         An integer tensor with a negative integer as exponent.
     """
     _check_power(input, exponent)
-    if exponent == 2 and isinstance(exponent, (int, float)) and isinstance(input, Tensor):
+    if isinstance(exponent, (int, float)) and exponent == 2 and isinstance(input, Tensor):
         if input.dtype.category == 2:
-            return OPS["square"](input, out=out)
+            return OPS["_square"](input, out=out)
     return OPS["_pow"](input, exponent, out=out)
+
+
+@public()
+def square(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Multiply every element by itself; bool counts as 0 and 1."""
+    if input.dtype.category == 0:
+        return OPS["_pow"](input, 2, out=out)
+    return OPS["_square"](input, out=out)
+
+
+def _square_(self: Tensor) -> Tensor:
+    """Square this tensor's elements and return it."""
+    return OPS["_square"].in_place(self)
+
+
+inplace_method("square_", _square_)
 
 
 def _pow_(self: Tensor, exponent: Tensor | Number) -> Tensor:

@@ -82,7 +82,7 @@ def array(tensor: Tensor) -> Array:
     if tensor.dtype.name in _EXOTIC:
         carrier = _dtype.dtypes["int16" if wanted.itemsize == 2 else "uint8"]
         return np.asarray(memoryview(tensor.view(carrier))).view(wanted)
-    return np.asarray(memoryview(tensor))
+    return np.asarray(memoryview(tensor)).view(wanted)  # "q" and "l" are two dtypes in NumPy
 
 
 def tensor_of(values: Array | np.generic, code: int | None = None) -> Tensor:

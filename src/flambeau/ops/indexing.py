@@ -216,13 +216,25 @@ def _as_index(part: Any, like: Tensor) -> Tensor:  # noqa: ANN401
     return part.to(like.device)
 
 
+def _is_tuple_like(index: Any) -> bool:  # noqa: ANN401
+    """A short list that holds more than numbers is an index of several parts."""
+    return (
+        isinstance(index, list)
+        and len(index) < 32
+        and any(
+            part is None or part is Ellipsis or isinstance(part, (Tensor, list, tuple, slice))
+            for part in index
+        )
+    )
+
+
 def _is_advanced(part: Any) -> bool:  # noqa: ANN401
     return isinstance(part, (Tensor, list)) or hasattr(part, "__array__") or isinstance(part, tuple)
 
 
 def _parse(self: Tensor, index: Any) -> tuple[Tensor, list[Tensor | None]]:  # noqa: ANN401
     """Apply the basic parts as a view; per dimension of the view its index tensor or None."""
-    parts = list(index) if isinstance(index, tuple) else [index]
+    parts = list(index) if isinstance(index, tuple) or _is_tuple_like(index) else [index]
     parts = [_as_index(part, self) if _is_advanced(part) else part for part in parts]
     used = 0
     for part in parts:

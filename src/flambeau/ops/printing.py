@@ -94,8 +94,6 @@ class _Numbers:
             self._fit_floats([abs(v) for v in values if v != 0 and math.isfinite(v)], values)
         else:
             self.width = max((len(str(v)) for v in values), default=1)
-        if _options.sci_mode is not None:
-            self.scientific = _options.sci_mode
 
     def _fit_floats(self, sizes: list[float], values: list[float]) -> None:
         if not sizes:
@@ -103,6 +101,8 @@ class _Numbers:
         low, high = min(sizes), max(sizes)
         self.whole = all(size == math.ceil(size) for size in sizes)
         self.scientific = high / low > 1000 or high > 1e8 or (not self.whole and low < 1e-4)
+        if _options.sci_mode is not None:
+            self.scientific = _options.sci_mode
         for value in values:
             if value == 0 or not math.isfinite(value):
                 continue
@@ -213,9 +213,9 @@ def tensor_repr(tensor: Tensor) -> str:
     head = f"{name}("
     body = "[]" if plain.numel() == 0 else _values_text(plain, len(head))
     text = head + body
-    line = len(text) - text.rfind("\n") - 1
+    line = len(text) - text.rfind("\n") + 1
     for suffix in _suffixes(tensor):
-        if line + len(suffix) + 3 > _options.linewidth:
+        if line + len(suffix) + 2 > _options.linewidth:
             text += ",\n" + " " * len(head) + suffix
             line = len(head) + len(suffix)
         else:

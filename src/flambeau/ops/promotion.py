@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flambeau.runtime import _dtype
+from flambeau.runtime import _dtype, _tensor
 
 if TYPE_CHECKING:
     from flambeau.runtime._dtype import dtype
@@ -62,8 +62,6 @@ FLOAT64 = _dtype.dtypes["float64"].code
 
 DIMENSIONED, ZERO_DIM, NUMBER = 0, 1, 2  # the rank classes of an operand
 
-_default: dtype = _dtype.dtypes["float32"]
-
 
 def category_of(code: int) -> int:
     """0 for bool, 1 integer, 2 float, 3 complex."""
@@ -86,12 +84,14 @@ def promote_codes(a: int, b: int) -> int:
 
 def default_complex() -> int:
     """The complex dtype that goes with the default one."""
-    return _COMPLEX_OF[_default.code]
+    return _COMPLEX_OF[get_default_dtype().code]
 
 
 def _number_code(code: int) -> int:
     category = category_of(code)
-    return (code, INT64, _default.code, default_complex())[category] if category else code
+    if category < 2:
+        return INT64 if category else code
+    return get_default_dtype().code if category == 2 else default_complex()
 
 
 def _combine(higher: int | None, lower: int | None) -> int | None:
@@ -218,7 +218,7 @@ def get_default_dtype() -> dtype:
     dtype
         float32 unless changed with `set_default_dtype`.
     """
-    return _default
+    return _tensor.get_default_dtype()
 
 
 def set_default_dtype(d: dtype, /) -> None:
@@ -242,18 +242,9 @@ def set_default_dtype(d: dtype, /) -> None:
     torch.float64
     >>> torch.set_default_dtype(torch.float32)
     """
-    global _default  # noqa: PLW0603 - one process-wide setting, as in torch
     if not isinstance(d, _dtype.dtype) or d.code not in _COMPLEX_OF:
         raise TypeError(
             f"only floating-point types are supported as the default type, got {d!r}; choose "
             "float16, bfloat16, float32 or float64"
         )
-    _default = d
-    _announce()
-
-
-def _announce() -> None:
-    """Have what was decided under the old default decided again."""
-    from flambeau.runtime import _elementwise
-
-    _elementwise.forget_promotions()
+    _tensor.set_default_dtype(d)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from flambeau.ops.elementwise import ROWS, Row
 from flambeau.ops.promotion import (
     BOOL,
-    NUMBER,
     category_of,
     get_default_dtype,
     promote_kinds,
@@ -28,6 +27,8 @@ _REFUSALS = {
     "`^` or `logical_xor()` operator instead.",
     ("_sub_scaled", "b"): "Subtraction, the `-` operator, with a bool tensor is not supported. Use "
     "the `^` or `logical_xor()` operator instead.",
+    ("relu", "b"): "Boolean inputs not supported for relu",
+    ("positive", "b"): "The `+` operator, on a bool tensor is not supported.",
     ("neg", "b"): "Negation, the `-` operator, on a bool tensor is not supported. If you are "
     "trying to invert a mask, use the `~` or `logical_not()` operator instead.",
 }
@@ -53,8 +54,8 @@ def _promotion(row: Row) -> Callable[[Any, tuple[tuple[int, int], ...]], tuple[i
 
 def _refuse(row: Row, common: int, kinds: tuple[tuple[int, int], ...]) -> None:
     letters = {_LETTERS[category_of(common)]}
-    if row.name in {"_sub", "_sub_scaled"}:  # one bool tensor is enough
-        letters |= {_LETTERS[category_of(code)] for code, rank in kinds if rank != NUMBER}
+    if row.name in {"_sub", "_sub_scaled"}:  # one bool operand is enough
+        letters |= {_LETTERS[category_of(code)] for code, _ in kinds}
     for letter in sorted(letters & set(row.refuse)):
         text = _REFUSALS.get((row.name, letter))
         if text:

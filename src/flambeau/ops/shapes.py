@@ -59,7 +59,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -
         raise TypeError("cat(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor")
     parts = list(tensors)
     if not parts:
-        raise RuntimeError("torch.cat(): expected a non-empty list of Tensors")
+        raise ValueError("torch.cat(): expected a non-empty list of Tensors")
     same_device(*parts)
     code = promote_kinds(tuple(kind_of(part) for part in parts))
     kept = [part for part in parts if not _is_legacy_empty(part)] or parts[:1]
@@ -314,7 +314,6 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:  # noqa
         view[d] = -1
         grids.append(vector.reshape(view).expand(*shape))
     if swap:
-        grids = [grid.transpose(0, 1) for grid in grids]
         grids[:2] = grids[1], grids[0]
     return tuple(grids)
 

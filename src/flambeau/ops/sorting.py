@@ -237,20 +237,24 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     Tensor or flambeau.return_types.median
         With a dimension ``values`` and ``indices``.
     """
+    if input.dtype.category == 0:
+        raise NotImplementedError("\"median\" not implemented for 'Bool'; convert to uint8 first")
     if dim is None:
         flat = input.reshape(-1)
         if flat.numel() == 0:
             return OPS["_copy"](float("nan"), out=new_like(input, ()))
         return median(flat, 0).values
     dim = wrap_dim(dim, input.ndim)
+    if input.ndim and input.shape[dim] == 0:
+        raise IndexError(f"median(): Expected reduction dim {dim} to have non-zero size.")
     values, indices = _sorted(input, dim, False)
     middle = ((input.shape[dim] if input.ndim else 1) - 1) // 2
     found, where = _pick(values, indices, dim, middle, keepdim)
-    if input.dtype.category == 2:
-        last, last_where = _pick(values, indices, dim, -1 % (values.shape[dim] if values.ndim else 1), keepdim)
-        broken = OPS["isnan"](last)
-        found = OPS["_where"](broken, last, found)
-        where = OPS["_where"](broken, last_where, where)
+    if input.dtype.category == 2:  # a NaN is the answer, the first one's place its index
+        isnan = OPS["isnan"](input).to(_dtype.dtypes["uint8"])
+        broken, first = isnan.max(dim, keepdim)
+        found = OPS["_where"](broken, float("nan"), found)
+        where = OPS["_where"](broken, first, where)
     return return_types.median(found, where)
 
 

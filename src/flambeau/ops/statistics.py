@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.ops import return_types
 from flambeau.ops.common import store_out, wrap_dim, wrap_dims
+from flambeau.ops.promotion import get_default_dtype
 from flambeau.ops.reductions import moments_code, reduce, sum_code, truth_code
 from flambeau.ops.registry import OPS, public
 from flambeau.runtime import _dtype
@@ -250,7 +251,7 @@ def _arg(name: str, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     dims = wrap_dims(dim, input.ndim)
     _need_elements(name, input, dims, given=dim is not None)
     if input.dtype.category == 0:
-        raise NotImplementedError(f"\"{name}\" not implemented for 'Bool'; convert to uint8 first")
+        raise RuntimeError(f"{name}(): does not support bool input; convert to uint8 first")
     _, indices = reduce(
         name[3:], input, dims, keepdim, input.dtype.code, values=False, indices=True
     )
@@ -320,7 +321,7 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
 def _variance(input: Tensor, dim: Dims, correction: float, keepdim: bool, name: str) -> Tensor:
     if input.dtype.category != 2:
         raise RuntimeError(
-            f"{name} only support floating point and complex dtypes, got {input.dtype!r}"
+            f"std and var only support floating point and complex dtypes, {name}() got {input.dtype!r}"
         )
     dims = wrap_dims(dim, input.ndim)
     squares, _ = reduce("squares", input, dims, keepdim, moments_code(input))
@@ -471,7 +472,7 @@ def norm(
     elif order == 1:
         result = sum(size, dim, keepdim)
     elif order == 2:
-        result = OPS["sqrt"](sum(OPS["square"](wide), dim, keepdim))
+        result = OPS["sqrt"](sum(OPS["_square"](wide), dim, keepdim))
     else:
         result = OPS["_pow"](sum(OPS["_pow"](size, order), dim, keepdim), 1 / order)
     return result.to(of)
@@ -480,6 +481,10 @@ def norm(
 @public()
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     """Compute the logarithm of a sum of exponentials without overflow."""
+    if input.dtype.category < 2:
+        input = input.to(get_default_dtype())
+    if input.numel() == 0:
+        return OPS["log"](sum(OPS["exp"](input), dim, keepdim))
     largest = amax(input, dim, keepdim=True)
     shift = OPS["_where"](OPS["isfinite"](largest), largest, 0.0)
     total = OPS["log"](sum(OPS["exp"](input - shift), dim, keepdim=True)) + shift

@@ -1,22 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
 """The caching allocators, for compiled callers."""
-from libc.stdint cimport int16_t, int64_t, uint32_t
 from flambeau.driver._table cimport CUstream
-
-cdef extern from "flambeau/runtime/storage.hpp" namespace "flambeau" nogil:
-    cdef cppclass Storage:
-        int64_t references
-        char* data
-        size_t bytes
-        int16_t device
-        bint pinned
-        bint resizable
-        uint32_t version
-        void* owner
-        void (*release)(Storage*) noexcept
-        void retain()
-        void drop()
+from flambeau.runtime._allocator_types cimport (
+    AllocatorSettings, DeviceAllocator, PinnedAllocator, Storage,
+)
 
 # A block of at least `bytes` for work on `stream`; one reference. Raises OutOfMemoryError.
 cdef Storage* allocate_device(int device, size_t bytes, CUstream stream) except NULL
@@ -34,3 +22,10 @@ cdef int record_stream_of(Storage* storage, CUstream stream, int device) except 
 cdef int record_pinned_use(Storage* storage, CUstream stream) except -1
 # Whether an address lies in pinned memory that we or the driver know of.
 cdef bint is_pinned_address(const void* address) except -1
+
+# What _memory_stats reads.
+cdef AllocatorSettings settings
+cdef DeviceAllocator* allocators[64]                    # by device; null before its first use
+cdef PinnedAllocator* pinned                            # null before its first use
+cdef DeviceAllocator* allocator_of(int device) except NULL
+cdef PinnedAllocator* pinned_allocator() except NULL

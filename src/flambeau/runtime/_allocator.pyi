@@ -1,5 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-from typing import Any
+from flambeau.runtime._memory_stats import (
+    host_memory_stats_raw as host_memory_stats_raw,
+    memory_snapshot_raw as memory_snapshot_raw,
+    memory_stats_raw as memory_stats_raw,
+    reset_accumulated as reset_accumulated,
+    reset_accumulated_host as reset_accumulated_host,
+    reset_peak as reset_peak,
+    reset_peak_host as reset_peak_host,
+)
 
 class Allocation:
     """A piece of memory that is given back when this object goes, or at `close`.
@@ -78,6 +86,31 @@ def empty_cache() -> None:
 def empty_host_cache() -> None:
     """Give all unused pinned memory back to the driver."""
 
+def configure(
+    *,
+    large_segment: int = ...,
+    max_split_size: int | None = None,
+    max_non_split_rounding: int = ...,
+    garbage_threshold: float = 0,
+    roundup_divisions: tuple[int, ...] = ...,
+) -> None:
+    """Replace all settings of the device allocators. The caller has validated them.
+
+    Parameters
+    ----------
+    large_segment
+        Bytes of a segment for requests above 1 MiB and below 10 MiB; 20 MiB by default.
+    max_split_size
+        Blocks of at least so many bytes are never split; None for no such size.
+    max_non_split_rounding
+        How much larger than the request such a block may be, in bytes.
+    garbage_threshold
+        The share of the memory limit above which idle segments go back to the driver; 0 for never.
+    roundup_divisions
+        16 numbers: into how many parts the sizes from ``2**i`` MiB to the next power of two are
+        divided for rounding up; 0 for none. The first serves smaller sizes too.
+    """
+
 def set_memory_limit(device: int, limit: int | None) -> None:
     """What the allocator may take from the driver on a device, in bytes; None for no limit."""
 
@@ -96,32 +129,17 @@ def reserved_bytes(device: int) -> int:
 def max_reserved_bytes(device: int) -> int:
     """The peak of `reserved_bytes` since the last `reset_peak`."""
 
-def memory_stats_raw(device: int) -> dict[str, Any]:
-    """All counters of a device, nested as in ``torch.cuda.memory_stats_as_nested_dict``."""
-
-def reset_peak(device: int) -> None:
-    """Set every peak of a device to the current value."""
-
-def reset_accumulated(device: int) -> None:
-    """Set the sums and the numbers of events of a device to 0."""
-
-def host_memory_stats_raw() -> dict[str, Any]:
-    """All counters of the pinned cache, nested as in ``host_memory_stats_as_nested_dict``."""
-
-def reset_peak_host() -> None:
-    """Set every peak of the pinned cache to the current value."""
-
-def reset_accumulated_host() -> None:
-    """Set the sums of the pinned cache to 0."""
-
-def memory_snapshot_raw() -> list[dict[str, Any]]:
-    """All segments with their blocks, by device and address."""
-
 def cycle_seconds(nbytes: int, device: int, count: int) -> float:
     """Seconds that `count` cached allocations and frees take; for benchmarks."""
 
 def set_observed(on: bool) -> None:
     """Tell `observers` of allocations and frees; `observers` calls it."""
+
+def pause() -> None:
+    """Before a fork: let no thread be in the middle of a change."""
+
+def resume() -> None:
+    """After a fork, in the parent: let them go on."""
 
 def forget(forked: bool) -> None:
     """Every handle is void; keep the books of a forked child readable."""

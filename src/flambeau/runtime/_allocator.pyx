@@ -2,108 +2,18 @@
 # distutils: language = c++
 """The caching allocators: device memory in stream order, pinned and ordinary host memory."""
 from libc.stdint cimport uintptr_t
-from libcpp cimport bool as cbool
-from libcpp.vector cimport vector
 
 from flambeau.driver._table cimport (
-    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUdeviceptr, CUresult, DriverTable, check,
-    driver,
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUresult, check, driver,
 )
 from flambeau.runtime cimport _state
-
-cdef extern from "flambeau/runtime/stats.hpp" namespace "flambeau" nogil:
-    cdef cppclass Stat:
-        int64_t current, peak, allocated, freed
-    cdef cppclass StatArray:
-        Stat* of_ "of"
-    cdef cppclass DeviceStats:
-        StatArray allocation, segment, active, inactive_split
-        StatArray allocated_bytes, reserved_bytes, active_bytes, inactive_split_bytes
-        StatArray requested_bytes
-        Stat oversize_allocations, oversize_segments
-        int64_t alloc_retries, ooms, sync_all_streams, device_allocs, device_frees, oom_rejections
-    ctypedef enum PoolKind:
-        ALL_POOLS
-        LARGE_POOL
-        SMALL_POOL
-
-cdef extern from "flambeau/runtime/block.hpp" namespace "flambeau" nogil:
-    cdef cppclass StreamUse:
-        CUcontext context
-        CUstream stream
-    cdef enum class BlockState:
-        free
-        allocated
-        pending
-    cdef cppclass Block(Storage):
-        bint raw
-        size_t size
-
-cdef extern from "flambeau/runtime/pool.hpp" namespace "flambeau" nogil:
-    cdef cppclass PoolId:
-        int64_t first, second
-    cdef cppclass AllocatorSettings:
-        size_t large_segment, max_split_size, max_non_split_rounding
-        unsigned* roundup_divisions
+from flambeau.runtime._allocator_types cimport (
+    AllocationFailure, AllocatorSettings, Block, DeviceAllocator, HostBlock, PinnedAllocator,
+    StreamUse, allocate_host_storage, owns_block, owns_host_block,
+)
 
 cdef extern from "flambeau/runtime/device_allocator.hpp" namespace "flambeau" nogil:
-    cdef cppclass AllocationFailure:
-        CUresult status
-        size_t requested, segment_size, allocated, reserved, private_free, largest_free, limit
-    cdef cppclass BlockInfo:
-        CUdeviceptr address
-        size_t size, requested
-        BlockState state
-    cdef cppclass SegmentInfo:
-        CUdeviceptr address
-        size_t size
-        CUstream stream
-        PoolKind kind
-        PoolId pool
-        vector[BlockInfo] blocks
-    cdef cppclass DeviceAllocator:
-        DeviceAllocator(int, const DriverTable*, const AllocatorSettings*)
-        void set_context(CUcontext)
-        Block* allocate_cached(size_t, CUstream)
-        Block* allocate(size_t, CUstream, AllocationFailure*)
-        void record_use(Block*, const StreamUse&)
-        CUresult empty_cache()
-        Block* find_allocated(CUdeviceptr)
-        Block* claim_raw(CUdeviceptr)
-        vector[SegmentInfo] snapshot()
-        DeviceStats stats()
-        Stat allocated_bytes()
-        Stat reserved_bytes()
-        void reset_peak()
-        void reset_accumulated()
-        void set_limit(size_t)
-        size_t limit()
-        void die()
-        bint is_dead()
-    bint owns_block "flambeau::DeviceAllocator::owns"(const Storage*)
     void (*on_release "flambeau::DeviceAllocator::on_release")(Block*) noexcept nogil
-
-cdef extern from "flambeau/runtime/host_allocator.hpp" namespace "flambeau" nogil:
-    cdef cppclass HostBlock(Storage):
-        pass
-    cdef cppclass Timing:
-        int64_t total, max, min, count
-    cdef cppclass HostStats:
-        Stat allocations, allocated_bytes, active_requests, active_bytes
-        Timing alloc_time, free_time
-    cdef cppclass PinnedAllocator:
-        PinnedAllocator(const DriverTable*)
-        HostBlock* allocate(size_t, CUresult*)
-        void record_use(HostBlock*, const StreamUse&)
-        CUresult empty_cache()
-        bint contains(const void*)
-        HostStats stats()
-        void reset_peak()
-        void reset_accumulated()
-        void die()
-        bint is_dead()
-    bint owns_host_block "flambeau::PinnedAllocator::owns"(const Storage*)
-    Storage* allocate_host_storage(size_t)
 
 cdef extern from *:
     """
@@ -130,9 +40,7 @@ cdef extern from *:
     HostBlock* as_host_block "flambeau::as_host_block"(Storage*) nogil
     Storage* empty_storage "flambeau::empty_storage"(int, bint) nogil
 
-cdef AllocatorSettings settings
-cdef DeviceAllocator* allocators[64]
-cdef PinnedAllocator* pinned = NULL
+pinned = NULL
 cdef bint observed = False
 
 
@@ -244,6 +152,26 @@ def set_observed(bint on):
         on_release = report_release
     else:
         on_release = NULL
+
+
+def pause():
+    """Let no thread be in the middle of a change: for a fork."""
+    cdef int device
+    for device in range(_state.MAX_DEVICES):
+        if allocators[device] != NULL:
+            allocators[device].pause()
+    if pinned != NULL:
+        pinned.pause()
+
+
+def resume():
+    """Undo `pause`, in the parent."""
+    cdef int device
+    for device in range(_state.MAX_DEVICES):
+        if allocators[device] != NULL:
+            allocators[device].resume()
+    if pinned != NULL:
+        pinned.resume()
 
 
 def forget(bint forked):
@@ -405,7 +333,26 @@ def raw_delete(uintptr_t address):
         "was deleted before")
 
 
-# -- limits and statistics -------------------------------------------------------------------------
+# -- limits and the figures that are asked for often -----------------------------------------------
+
+def configure(
+    *, large_segment=20 << 20, max_split_size=None, max_non_split_rounding=20 << 20,
+    double garbage_threshold=0, roundup_divisions=(0,) * 16,
+):
+    """Replace all settings; the caller has validated them."""
+    settings.large_segment = large_segment
+    settings.max_split_size = <size_t>-1 if max_split_size is None else <size_t>max_split_size
+    settings.max_non_split_rounding = max_non_split_rounding
+    settings.garbage_threshold = garbage_threshold
+    for interval, divisions in enumerate(roundup_divisions):
+        settings.roundup_divisions[interval] = divisions
+
+
+cdef DeviceAllocator* existing(int device) noexcept:
+    if _state.initialized and 0 <= device < _state.device_total:
+        return allocators[device]
+    return NULL
+
 
 def set_memory_limit(int device, limit):
     allocator_of(device).set_limit(<size_t>-1 if limit is None else <size_t>limit)
@@ -414,12 +361,6 @@ def set_memory_limit(int device, limit):
 def get_memory_limit(int device):
     cdef size_t limit = allocator_of(device).limit()
     return None if limit == <size_t>-1 else limit
-
-
-cdef DeviceAllocator* existing(int device) noexcept:
-    if _state.initialized and 0 <= device < _state.device_total:
-        return allocators[device]
-    return NULL
 
 
 def allocated_bytes(int device):
@@ -442,141 +383,6 @@ def max_reserved_bytes(int device):
     return 0 if allocator == NULL else allocator.reserved_bytes().peak
 
 
-cdef dict stat_dict(const Stat& stat):
-    return {
-        "current": stat.current, "peak": stat.peak,
-        "allocated": stat.allocated, "freed": stat.freed,
-    }
-
-
-cdef dict array_dict(const StatArray& array):
-    return {
-        "all": stat_dict(array.of_[<int>ALL_POOLS]),
-        "large_pool": stat_dict(array.of_[<int>LARGE_POOL]),
-        "small_pool": stat_dict(array.of_[<int>SMALL_POOL]),
-    }
-
-
-def memory_stats_raw(int device):
-    cdef DeviceStats stats
-    if not _state.initialized:
-        return {}
-    stats = allocator_of(device).stats()
-    return {
-        "active": array_dict(stats.active),
-        "active_bytes": array_dict(stats.active_bytes),
-        "allocated_bytes": array_dict(stats.allocated_bytes),
-        "allocation": array_dict(stats.allocation),
-        "inactive_split": array_dict(stats.inactive_split),
-        "inactive_split_bytes": array_dict(stats.inactive_split_bytes),
-        "max_split_size": (
-            -1 if settings.max_split_size == <size_t>-1 else settings.max_split_size),
-        "num_alloc_retries": stats.alloc_retries,
-        "num_device_alloc": stats.device_allocs,
-        "num_device_free": stats.device_frees,
-        "num_oom_rejections": stats.oom_rejections,
-        "num_ooms": stats.ooms,
-        "num_sync_all_streams": stats.sync_all_streams,
-        "oversize_allocations": stat_dict(stats.oversize_allocations),
-        "oversize_segments": stat_dict(stats.oversize_segments),
-        "requested_bytes": array_dict(stats.requested_bytes),
-        "reserved_bytes": array_dict(stats.reserved_bytes),
-        "reserved_bytes_by_private_pools": {},
-        "segment": array_dict(stats.segment),
-    }
-
-
-def reset_peak(int device):
-    allocator_of(device).reset_peak()
-
-
-def reset_accumulated(int device):
-    allocator_of(device).reset_accumulated()
-
-
-cdef dict timing_dict(const Timing& timing):
-    return {
-        "total": timing.total, "max": timing.max, "min": timing.min, "count": timing.count,
-        "avg": timing.total / timing.count if timing.count else 0,
-    }
-
-
-def host_memory_stats_raw():
-    cdef HostStats stats
-    if not _state.initialized:
-        return {}
-    stats = pinned_allocator().stats()
-    return {
-        "active_bytes": stat_dict(stats.active_bytes),
-        "active_requests": stat_dict(stats.active_requests),
-        "allocated_bytes": stat_dict(stats.allocated_bytes),
-        "allocations": stat_dict(stats.allocations),
-        "host_alloc_time": timing_dict(stats.alloc_time),
-        "host_free_time": timing_dict(stats.free_time),
-        "num_host_alloc": stats.allocations.allocated,
-        "num_host_free": stats.allocations.freed,
-    }
-
-
-def reset_peak_host():
-    if pinned != NULL:
-        pinned.reset_peak()
-
-
-def reset_accumulated_host():
-    if pinned != NULL:
-        pinned.reset_accumulated()
-
-
-# -- snapshots -------------------------------------------------------------------------------------
-
-cdef str state_name(BlockState state):
-    if state == BlockState.allocated:
-        return "active_allocated"
-    return "active_pending_free" if state == BlockState.pending else "inactive"
-
-
-cdef dict segment_dict(int device, SegmentInfo& segment):
-    cdef size_t allocated = 0, active = 0, requested = 0
-    blocks = []
-    for block in segment.blocks:
-        if block.state != BlockState.free:
-            active += block.size
-            requested += block.requested
-            if block.state == BlockState.allocated:
-                allocated += block.size
-        blocks.append({
-            "address": block.address, "size": block.size, "requested_size": block.requested,
-            "state": state_name(block.state), "frames": [],
-        })
-    return {
-        "device": device,
-        "address": segment.address,
-        "total_size": segment.size,
-        "allocated_size": allocated,
-        "active_size": active,
-        "requested_size": requested,
-        "stream": <uintptr_t>segment.stream,
-        "segment_type": "small" if segment.kind == SMALL_POOL else "large",
-        "segment_pool_id": (segment.pool.first, segment.pool.second),
-        "is_expandable": False,
-        "frames": [],
-        "blocks": blocks,
-    }
-
-
-def memory_snapshot_raw():
-    cdef int device
-    cdef vector[SegmentInfo] segments
-    snapshot = []
-    for device in range(_state.MAX_DEVICES):
-        if allocators[device] != NULL:
-            segments = allocators[device].snapshot()
-            for segment in segments:
-                snapshot.append(segment_dict(device, segment))
-    return snapshot
-
-
 def cycle_seconds(size_t nbytes, int device, int count):
     """Seconds that `count` cached allocations and frees take; for benchmarks."""
     cdef int i
@@ -585,3 +391,9 @@ def cycle_seconds(size_t nbytes, int device, int count):
     for i in range(count):
         allocate_device(device, nbytes, NULL).drop()
     return time.perf_counter() - start
+
+
+from flambeau.runtime._memory_stats import (  # noqa: E402, F401
+    host_memory_stats_raw, memory_snapshot_raw, memory_stats_raw, reset_accumulated,
+    reset_accumulated_host, reset_peak, reset_peak_host,
+)

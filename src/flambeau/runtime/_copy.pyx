@@ -16,9 +16,10 @@ from flambeau.runtime._allocator cimport Storage
 from flambeau.runtime._device cimport parse_device, resolve_device
 from flambeau.runtime._dtype cimport dtype, integer_range, item_bytes, legacy_name, memory_format, type_category
 from flambeau.runtime._elementwise cimport ElementwiseOp, call
+from flambeau.runtime._dims cimport contiguous_strides, shape_text
 from flambeau.runtime._tensor cimport (
-    SLOT_COPY, SLOT_FILL, Tensor, adopt_storage, contiguous_strides, mark_written, new_strided, new_tensor,
-    new_view, operators, result_class, shape_text)
+    SLOT_COPY, SLOT_FILL, Tensor, adopt_storage, mark_written, new_strided, new_tensor, new_view,
+    operators, result_class)
 from flambeau.runtime._views cimport expand_to
 
 from flambeau.runtime import _dtype as _dtypes
@@ -408,6 +409,7 @@ cdef int _fill(Tensor t, object value) except -1:
     cdef Space space
     cdef int d
     if t.count == 0:
+        mark_written(t)
         return 0
     _encode(value, t.scalar_type, element)
     if t.device_index < 0:
@@ -495,10 +497,13 @@ def clone(Tensor self, *, memory_format=None):
     else:
         made = new_like(self, self.device_index, self.scalar_type)
     copy_into(made, self, False)
-    return _like_class(made, self)
+    return _fresh(made, self)
 
 
-cdef Tensor _like_class(Tensor made, Tensor source):
+cdef Tensor _fresh(Tensor made, Tensor source):
+    """A new tensor as a result: of the source's class, and never written to in place."""
+    if made.storage != NULL:
+        made.storage.version = 0
     if type(source) is Tensor:
         return made
     cls = result_class(type(source))
@@ -524,17 +529,17 @@ cdef Tensor _new_in_format(Tensor t, memory_format wanted):
 
 
 def contiguous(Tensor self, memory_format=None):
-    """This tensor if its elements lie in row-major order (or in that of a format), else such a copy."""
+    """The tensor if its elements lie in row-major order (or in that of a format), else such a copy."""
     cdef Tensor made
     if memory_format is None or (<_dtype.memory_format?>memory_format).code == 0:
-        return self if self.contiguous else _like_class(contiguous_of(self), self)
+        return self if self.contiguous else _fresh(contiguous_of(self), self)
     if (<_dtype.memory_format>memory_format).code == 1:
         raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
     if self.is_contiguous(memory_format):
         return self
     made = _new_in_format(self, <_dtype.memory_format>memory_format)
     copy_into(made, self, False)
-    return _like_class(made, self)
+    return _fresh(made, self)
 
 
 cdef Tensor _pinned_like(Tensor t, int scalar_type):
@@ -548,7 +553,7 @@ cdef Tensor _pinned_like(Tensor t, int scalar_type):
 
 
 def pin_memory(Tensor self, device=None):
-    """This tensor if its memory is pinned, else a copy in pinned host memory.
+    """The tensor if its memory is pinned, else a copy in pinned host memory.
 
     Pinned memory is what makes ``non_blocking=True`` copies asynchronous. Initialises CUDA.
     """
@@ -560,7 +565,7 @@ def pin_memory(Tensor self, device=None):
         return self
     made = _pinned_like(self, self.scalar_type)
     copy_into(made, self, False)
-    return _like_class(made, self)
+    return _fresh(made, self)
 
 
 cdef Tensor _to(Tensor t, int device, int scalar_type, bint non_blocking, bint copy, memory_format wanted):
@@ -575,7 +580,7 @@ cdef Tensor _to(Tensor t, int device, int scalar_type, bint non_blocking, bint c
     else:
         made = new_like(t, device, scalar_type)
     copy_into(made, t, non_blocking)
-    return _like_class(made, t)
+    return _fresh(made, t)
 
 
 cdef int _target(Tensor t, object device) except -2:
@@ -584,7 +589,7 @@ cdef int _target(Tensor t, object device) except -2:
 
 
 def to(Tensor self, *args, device=None, dtype=None, non_blocking=False, copy=False, memory_format=None):
-    """This tensor with another dtype, on another device, or both; itself if nothing changes.
+    """The tensor with another dtype, on another device, or both; itself if nothing changes.
 
     Parameters
     ----------
@@ -618,12 +623,12 @@ def to(Tensor self, *args, device=None, dtype=None, non_blocking=False, copy=Fal
 
 
 def cpu(Tensor self, memory_format=None):
-    """This tensor if it is in host memory, else a copy there. Waits for the device."""
+    """The tensor if it is in host memory, else a copy there. Waits for the device."""
     return _to(self, -1, self.scalar_type, False, False, memory_format)
 
 
 def cuda(Tensor self, device=None, non_blocking=False, memory_format=None):
-    """This tensor if it is on that CUDA device, else a copy there.
+    """The tensor if it is on that CUDA device, else a copy there.
 
     Parameters
     ----------
@@ -657,7 +662,7 @@ def type_(Tensor self, dtype=None, non_blocking=False, **kwargs):
 
 
 def type_as(Tensor self, Tensor other not None):
-    """This tensor with the dtype and on the device of another."""
+    """The tensor with the dtype and on the device of another."""
     return _to(self, other.device_index, other.scalar_type, False, False, None)
 
 
@@ -667,7 +672,7 @@ def _converter(str name, int code):
 
     convert.__name__ = name
     convert.__qualname__ = f"Tensor.{name}"
-    convert.__doc__ = f"This tensor as {_dtypes.dtype_from_code(code)!r}; itself if it is that already."
+    convert.__doc__ = f"The tensor as {_dtypes.dtype_from_code(code)!r}; itself if it is that already."
     return convert
 
 

@@ -68,6 +68,9 @@ def has_context(device: int) -> bool:
 def device_total() -> int:
     """How many devices initialisation found; 0 before it."""
 
+def epoch() -> int:
+    """How often all handles became void, by a fork or another driver: what was asked is stale."""
+
 def require_device(device: int) -> None:
     """Initialise CUDA, and raise error 101 unless there is such a device."""
 
@@ -76,6 +79,12 @@ def memory_info(device: int) -> tuple[int, int]:
 
 def spin(cycles: int) -> None:
     """Keep the current stream busy for about this many clock cycles."""
+
+def capture_status() -> int:
+    """Of the current stream: 0 not capturing, 1 capturing, 2 the capture is invalid.
+
+    A device without a context has no capture, and gets no context.
+    """
 
 def profiler_start() -> int:
     """The status of ``cuProfilerStart``."""

@@ -58,6 +58,14 @@ cdef _index_needed(device):
 # --- the current device --------------------------------------------------------------------------
 
 cpdef int current_device() except -1:
+    """The ordinal of the calling thread's current device. Initialises CUDA.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.current_device()
+    0
+    """
     _state.require_initialized()
     return _state.thread_state().device
 
@@ -91,7 +99,7 @@ cdef class DeviceGuard:
             _state.switch_device(self.idx)
 
     def __exit__(self, type, value, traceback):
-        if self.idx >= 0:
+        if self.idx >= 0 and _state.thread_state().device != self.prev_idx:
             _state.return_to_device(self.prev_idx)
         return False
 
@@ -129,7 +137,7 @@ cdef class device(DeviceGuard):
     """
 
     def __init__(self, device):
-        self.idx = index_of(device, optional=True)
+        self.idx = device if type(device) is int else index_of(device, optional=True)
         self.prev_idx = -1
 
 
@@ -191,6 +199,10 @@ def device_total():
     return _state.device_total
 
 
+def epoch():
+    return _state.epoch
+
+
 def require_device(int device):
     _state.require_initialized()
     _state.check_device(device)
@@ -218,6 +230,16 @@ def spin(int64_t cycles):
     cdef _state.ThreadState* state = _state.thread_state()
     _state.ensure_context(state.device)
     check(driver.Spin(cycles, state.streams[state.device]))
+
+
+def capture_status():
+    cdef _state.ThreadState* state = _state.thread_state()
+    cdef int status = 0
+    _state.require_initialized()
+    if has_context(state.device):
+        _state.ensure_context(state.device)
+        check(driver.StreamIsCapturing(state.streams[state.device], &status))
+    return status
 
 
 # --- calls that answer with a status, for cudart() -----------------------------------------------

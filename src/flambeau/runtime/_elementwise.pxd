@@ -25,6 +25,7 @@ cdef class ElementwiseOp:
     cdef FlatTable _promotions
     cdef FlatTable _kernels
     cdef int _generation
+    cdef int _driver_generation
 
 # The operation on `op.arity` operands (borrowed). NotImplemented if one is neither tensor nor number.
 # `in_place`: out is not resized.

@@ -15,12 +15,15 @@ from flambeau.driver._table cimport CUfunction, CUstream
 from flambeau.runtime cimport _allocator, _dtype, _launch, _state, _tensor
 from flambeau.runtime._device cimport device_of
 from flambeau.runtime._dtype cimport item_bytes, legacy_name, type_category
+from flambeau.runtime._dims cimport shape_text
 from flambeau.runtime._tensor cimport (
     MAX_DIMS, Tensor, mark_written, new_of_class, new_strided, new_tensor, result_class, set_dims,
-    shape_text, share)
+    share)
 
 import warnings
 from types import MethodType
+
+from flambeau.runtime import lazy_init
 
 cdef extern from "flambeau/runtime/_elementwise.hpp" namespace "flambeau" nogil:
     const int LAYOUT_DIMS
@@ -71,13 +74,20 @@ cdef struct Call:
     int8_t[4] types
     int8_t[4] ranks
 
-cdef int _generation = 0
+cdef int _generation = 0                # of promotion rules
+cdef int _driver_generation = 0         # of kernels
 
 
 def forget_promotions():
     """Have every operation ask `promote` again, after the default dtype changed."""
     global _generation
     _generation += 1
+
+
+def forget_kernels():
+    """Drop every cached kernel; for a driver that has been replaced."""
+    global _driver_generation
+    _driver_generation += 1
 
 
 cdef class ElementwiseOp:
@@ -112,6 +122,7 @@ cdef class ElementwiseOp:
         self.name, self.arity, self.scalars, self.any_output = name, arity, scalars, any_output
         self._promote, self._compile, self._host = promote, compile, host
         self._generation = _generation
+        self._driver_generation = _driver_generation
 
     def __call__(self, *operands, Tensor out=None, tuple scalars=()):
         return _call_tuple(self, operands, out, False, scalars)
@@ -457,14 +468,19 @@ cdef Tensor _new_output(PyObject** operands, Call* c):
 
 
 # -- launching -------------------------------------------------------------------------------------
+# Every elementwise kernel begins with griddepcontrol.wait, so launches may overlap.
 
 cdef CUfunction _kernel(ElementwiseOp op, Call* c, int out_type, int layout_class) except NULL:
     cdef uint64_t key = (c.kinds | <uint64_t>out_type << 32 | <uint64_t>c.device << 40
                          | <uint64_t>layout_class << 48 | <uint64_t>c.by_value << 50
                          | <uint64_t>c.compute_type << 54)
-    cdef uint64_t* found = op._kernels.find(key)
+    cdef uint64_t* found
     cdef uintptr_t function
     cdef int i
+    if op._driver_generation != _driver_generation:
+        op._kernels.clear()
+        op._driver_generation = _driver_generation
+    found = op._kernels.find(key)
     if found != NULL:
         return <CUfunction><uintptr_t>found[0]
     types = tuple([<int>c.types[i] for i in range(c.n)])
@@ -497,8 +513,8 @@ cdef int _launch_vectorised(ElementwiseOp op, Call* c, Arguments* a, int64_t n) 
         parameters[used] = &a.values[i]
         used += 1
     parameters[used] = &n
-    return _launch.launch(function, <unsigned>((n + per_block - 1) // per_block), 1, 1, 256, 1, 1, 0,
-                          _state.thread_state().streams[c.device], parameters)
+    return _launch.launch_overlapping(function, <unsigned>((n + per_block - 1) // per_block), 1, 1, 256, 1, 1, 0,
+                                      _state.thread_state().streams[c.device], parameters)
 
 
 cdef int _launch_strided(ElementwiseOp op, Call* c, Arguments* a, Space* space) except -1:
@@ -528,8 +544,8 @@ cdef int _launch_strided(ElementwiseOp op, Call* c, Arguments* a, Space* space) 
         used += 1
     parameters[used] = &n
     parameters[used + 1] = &layout
-    return _launch.launch(function, <unsigned>((n + 255) // 256), 1, 1, 256, 1, 1, 0,
-                          _state.thread_state().streams[c.device], parameters)
+    return _launch.launch_overlapping(function, <unsigned>((n + 255) // 256), 1, 1, 256, 1, 1, 0,
+                                      _state.thread_state().streams[c.device], parameters)
 
 
 cdef int _launch_on(ElementwiseOp op, PyObject** operands, Tensor out, Call* c, Number* numbers,
@@ -684,3 +700,4 @@ cdef object _call_unary(object op, object a, Tensor out, bint in_place):
 _tensor.call_binary = _call_binary
 _tensor.call_unary = _call_unary
 _tensor.elementwise_class = ElementwiseOp
+lazy_init.on_forget(forget_kernels)

@@ -2,8 +2,6 @@
 # distutils: language = c++
 # cython: embedsignature=False
 """Events: marks in the work of a stream."""
-import ctypes
-
 from libc.stdint cimport uintptr_t
 from libc.string cimport memcpy
 
@@ -72,6 +70,7 @@ cdef class BaseEvent:
 
     @property
     def _as_parameter_(self):
+        import ctypes
         return ctypes.c_void_p(<uintptr_t>self.handle)
 
     def __repr__(self):
@@ -172,36 +171,10 @@ cdef class BaseEvent:
         check(status)
         _state.note_call()
 
-    def elapsed_time(self, BaseEvent end_event not None):
-        """elapsed_time(end_event)\n--\n
-        Milliseconds from this mark to another (``cuEventElapsedTime``); negative if that is earlier.
-
-        Parameters
-        ----------
-        end_event : torch.cuda.Event
-            The other mark, on the same device.
-
-        Raises
-        ------
-        ValueError
-            One of the two was made without ``enable_timing=True`` or was never recorded.
-        RuntimeError
-            The work up to one of the two is not done.
-        """
-        cdef float milliseconds = 0
-        cdef CUresult status
-        if (self.flags | end_event.flags) & DISABLE_TIMING:
-            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
-        if not (self.recorded and end_event.recorded):
-            raise ValueError("Both events must be recorded before the time between them is known.")
-        if not (self.query() and end_event.query()):
-            raise RuntimeError(
-                "Both events must be completed before the time between them is known; "
-                "synchronize() the later one first.")
-        with nogil:
-            status = driver.EventElapsedTime(&milliseconds, self.handle, end_event.handle)
-        check(status)
-        return milliseconds
+    def elapsed_time(self, BaseEvent other not None):
+        """elapsed_time(other)\n--\n
+        Milliseconds from this mark to another; as `torch.cuda.Event.elapsed_time`."""
+        return milliseconds_between(self, other)
 
     # -- between processes -------------------------------------------------------------------------
 
@@ -223,44 +196,10 @@ cdef class BaseEvent:
         return <bytes>(<const char*>&handle)[:IPC_HANDLE_BYTES]
 
     @classmethod
-    def from_ipc_handle(cls, device, handle):
-        """from_ipc_handle(device, handle)\n--\n
-        Open an event of another process (``cuIpcOpenEventHandle``).
-
-        Parameters
-        ----------
-        device : torch.device, str or int
-            The device that it belongs to.
-        handle : bytes
-            What `ipc_handle` gave there.
-
-        Raises
-        ------
-        RuntimeError
-            The handle is not 64 bytes, or the device is not a CUDA device.
-        """
-        cdef device_type where = parse_device(device)
-        cdef BaseEvent event
-        cdef CUipcHandle value
-        cdef bytes data
-        if where.kind != KIND_CUDA:
-            raise RuntimeError(f"only CUDA devices have interprocess events, got {device!r}")
-        if not isinstance(handle, (bytes, bytearray, memoryview)) or len(handle) != 64:
-            raise RuntimeError(
-                f"from_ipc_handle expects byte-like object of size {IPC_HANDLE_BYTES}, got "
-                f"{handle!r}")
-        _state.require_initialized()
-        data = bytes(handle)
-        memcpy(&value, <const char*>data, IPC_HANDLE_BYTES)
-        event = cls(interprocess=True)
-        event.index = where.number if where.number >= 0 else _state.thread_state().device
-        _state.check_device(event.index)
-        _state.ensure_context(event.index)
-        check(driver.IpcOpenEventHandle(&event.handle, value))
-        event.made_in = _state.epoch
-        event.recorded = True
-        _state.restore_context()
-        return event
+    def from_ipc_handle(cls, device, ipc_handle):
+        """from_ipc_handle(device, ipc_handle)\n--\n
+        Open an event of another process; as `torch.cuda.Event.from_ipc_handle`."""
+        return open_handle(cls, device, ipc_handle)
 
 
 cdef class Event(BaseEvent):
@@ -300,6 +239,43 @@ cdef class Event(BaseEvent):
         self.flags = flags_of(enable_timing, blocking, interprocess)
         self.external = external
 
+    def elapsed_time(self, BaseEvent end_event not None):
+        """elapsed_time(end_event)\n--\n
+        Milliseconds from this mark to another (``cuEventElapsedTime``); negative if that is earlier.
+
+        Parameters
+        ----------
+        end_event : torch.cuda.Event
+            The other mark, on the same device.
+
+        Raises
+        ------
+        ValueError
+            One of the two was made without ``enable_timing=True`` or was never recorded.
+        RuntimeError
+            The work up to one of the two is not done.
+        """
+        return milliseconds_between(self, end_event)
+
+    @classmethod
+    def from_ipc_handle(cls, device, handle):
+        """from_ipc_handle(device, handle)\n--\n
+        Open an event of another process (``cuIpcOpenEventHandle``).
+
+        Parameters
+        ----------
+        device : torch.device, str or int
+            The device that it belongs to.
+        handle : bytes
+            What `ipc_handle` gave there.
+
+        Raises
+        ------
+        RuntimeError
+            The handle is not 64 bytes, or the device is not a CUDA device.
+        """
+        return open_handle(cls, device, handle)
+
 
 set_public_name(BaseEvent, b"flambeau.Event")
 set_public_name(Event, b"flambeau.cuda.streams.Event")
@@ -313,6 +289,47 @@ def set_up_generic(
         raise RuntimeError(f"only CUDA devices have events, got {device!r}")
     event.flags = flags_of(enable_timing, blocking, interprocess)
     event.external = external
+
+
+cdef object milliseconds_between(BaseEvent start, BaseEvent end):
+    cdef float milliseconds = 0
+    cdef CUresult status
+    if (start.flags | end.flags) & DISABLE_TIMING:
+        raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+    if not (start.recorded and end.recorded):
+        raise ValueError("Both events must be recorded before the time between them is known.")
+    if not (start.query() and end.query()):
+        raise RuntimeError(
+            "Both events must be completed before the time between them is known; "
+            "synchronize() the later one first.")
+    with nogil:
+        status = driver.EventElapsedTime(&milliseconds, start.handle, end.handle)
+    check(status)
+    return milliseconds
+
+
+cdef object open_handle(cls, device, handle):
+    cdef device_type where = parse_device(device)
+    cdef BaseEvent event
+    cdef CUipcHandle value
+    cdef bytes data
+    if where.kind != KIND_CUDA:
+        raise RuntimeError(f"only CUDA devices have interprocess events, got {device!r}")
+    if not isinstance(handle, (bytes, bytearray, memoryview)) or len(handle) != 64:
+        raise RuntimeError(
+            f"from_ipc_handle expects byte-like object of size {IPC_HANDLE_BYTES}, got {handle!r}")
+    _state.require_initialized()
+    data = bytes(handle)
+    memcpy(&value, <const char*>data, IPC_HANDLE_BYTES)
+    event = cls(interprocess=True)
+    event.index = where.number if where.number >= 0 else _state.thread_state().device
+    _state.check_device(event.index)
+    _state.ensure_context(event.index)
+    check(driver.IpcOpenEventHandle(&event.handle, value))
+    event.made_in = _state.epoch
+    event.recorded = True
+    _state.restore_context()
+    return event
 
 
 cdef int create(BaseEvent event, int device) except -1:

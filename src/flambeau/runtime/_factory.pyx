@@ -13,9 +13,10 @@ from flambeau.runtime._allocator cimport Storage
 from flambeau.runtime._copy cimport copy_into, new_like
 from flambeau.runtime._device cimport resolve_device
 from flambeau.runtime._dtype cimport dtype, dtype_of, integer_range, item_bytes, legacy_name, memory_format, type_category
+from flambeau.runtime._storage cimport UntypedStorage
+from flambeau.runtime._dims cimport count_of, parse_sizes, parse_varargs, shape_text
 from flambeau.runtime._tensor cimport (
-    MAX_DIMS, Tensor, adopt_storage, count_of, new_strided, new_tensor, parse_sizes, parse_varargs, set_dims,
-    shape_text, share)
+    MAX_DIMS, Tensor, adopt_storage, new_strided, new_tensor, set_dims, share)
 
 from flambeau.runtime import _elementwise as _elementwise_module
 from flambeau.runtime import _tensor as _tensor_module
@@ -90,9 +91,9 @@ cdef Tensor _empty(int ndim, const int64_t* sizes, object dtype_or_none, object 
     return new_tensor(index, code, ndim, sizes)
 
 
-def empty(size=None, size1=None, size2=None, size3=None, size4=None, size5=None, size6=None, size7=None, *,
-          out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
-          memory_format=None):
+def empty(size=None, size1=None, size2=None, size3=None, size4=None, size5=None, size6=None, size7=None,
+          size8=None, size9=None, *, out=None, dtype=None, layout=None, device=None, requires_grad=False,
+          pin_memory=False, memory_format=None):
     """A tensor whose memory is not cleared.
 
     Parameters
@@ -124,7 +125,8 @@ def empty(size=None, size1=None, size2=None, size3=None, size4=None, size5=None,
         ndim = 0 if size is None else parse_sizes(size, sizes)
     else:
         ndim = parse_sizes(
-            [s for s in (size, size1, size2, size3, size4, size5, size6, size7) if s is not None], sizes)
+            [s for s in (size, size1, size2, size3, size4, size5, size6, size7, size8, size9) if s is not None],
+            sizes)
     if out is not None:
         return _resized_output(out, ndim, sizes)
     made = _empty(ndim, sizes, dtype, device, pin_memory)
@@ -200,6 +202,67 @@ def empty_like(Tensor input not None, *, dtype=None, layout=None, device=None, r
     if type(input) is not Tensor:
         return made.as_subclass(_tensor_module.result_class_of(type(input)))
     return made
+
+
+def resize_(Tensor self, *sizes, memory_format=None):
+    """Give this tensor other sizes, row-major, and more memory if they need it; it keeps its first elements.
+
+    Views made before keep the old memory when it has to grow.
+    """
+    cdef int64_t[64] wanted
+    cdef int ndim = parse_varargs(sizes, wanted)
+    cdef int64_t count = count_of(ndim, wanted), kept
+    cdef size_t needed = <size_t>count * item_bytes[self.scalar_type]
+    cdef Tensor grown
+    if self.storage != NULL and <size_t>(self.data - self.storage.data) + needed <= self.storage.bytes:
+        set_dims(self, ndim, wanted, NULL)
+        return self
+    if self.storage != NULL and not self.storage.resizable:
+        raise RuntimeError("Trying to resize storage that is not resizable: its memory belongs to another object")
+    if self.device_index >= 0:
+        _state.ensure_context(self.device_index)
+    grown = new_tensor(self.device_index, self.scalar_type, 1, &count)
+    if self.storage != NULL and self.data != NULL:
+        kept = <int64_t>(self.storage.bytes - (self.data - self.storage.data)) // item_bytes[self.scalar_type]
+        kept = min(kept, count)
+        if kept:
+            copy_into(grown.narrow(0, 0, kept), self.as_strided((kept,), (1,)), False)
+    share(self, grown)
+    set_dims(self, ndim, wanted, NULL)
+    return self
+
+
+def set_(Tensor self, source=None, storage_offset=None, size=None, stride=None):
+    """Have this tensor use the memory of another tensor or of a storage, with these sizes and strides."""
+    cdef Tensor flat
+    cdef int64_t zero = 0
+    if source is None:
+        share(self, new_tensor(self.device_index, self.scalar_type, 1, &zero))
+        return self
+    if isinstance(source, Tensor):
+        if (<Tensor>source).scalar_type != self.scalar_type:
+            raise RuntimeError(
+                f"Expected a Tensor of type {legacy_name(self.scalar_type)} but got a type "
+                f"{legacy_name((<Tensor>source).scalar_type)} for the source")
+        if size is None and storage_offset is None:
+            share(self, source)
+            return self
+        source = source.untyped_storage()
+    if hasattr(source, "untyped") and not isinstance(source, UntypedStorage):
+        source = source.untyped()
+    flat = source._bytes()
+    count = flat.count // item_bytes[self.scalar_type]
+    flat = flat.narrow(0, 0, count * item_bytes[self.scalar_type]).view(dtype_of(self.scalar_type))
+    offset = storage_offset or 0
+    if size is None:
+        size = (count - offset,)
+    if stride is None:
+        stride, step = [], 1
+        for extent in reversed(size):
+            stride.insert(0, step)
+            step *= extent
+    share(self, flat.as_strided(size, stride, offset))
+    return self
 
 
 # -- from Python numbers -----------------------------------------------------------------------------
@@ -478,3 +541,7 @@ def _construct(Tensor made not None, tuple arguments, keywords):
 
 
 _tensor_module.install_constructor(_construct)
+_tensor_module.install_methods({"resize_": resize_, "set_": set_})
+for _made in (empty, empty_like, empty_strided, from_buffer, from_sequence, get_default_dtype, new_empty,
+              set_default_dtype, wrap_foreign):
+    setattr(_tensor_module, _made.__name__, _made)     # `_tensor` may be the later one to finish importing

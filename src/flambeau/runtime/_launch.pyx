@@ -41,7 +41,9 @@ cdef inline int launch_as(
     cdef LaunchThrottle* throttle = throttles.of_(_state.thread_state().context_device, stream)
     if throttle.due():
         _state.note_call()
-        check(throttle.look(driver, stream))
+        with nogil:  # a query may run host callbacks, which need the GIL
+            status = throttle.look(driver, stream)
+        check(status)
     if throttle.crowded:
         with nogil:
             if overlapping:

@@ -2,8 +2,7 @@
 # distutils: language = c++
 # cython: embedsignature=False
 """Streams: queues of work on a device, and which one is current."""
-import ctypes
-
+cimport cython
 from libc.stdint cimport uintptr_t
 
 from flambeau.driver._table cimport (
@@ -14,6 +13,14 @@ from flambeau.runtime._device cimport device_of
 from flambeau.runtime._dtype cimport set_public_name
 from flambeau.runtime._cuda_device import index_of
 
+cdef extern from *:
+    """
+    // Stream.__new__ without looking it up.
+    #define flambeau_new_stream(type, arguments, keywords) \
+      ((PyTypeObject *)(type))->tp_new((PyTypeObject *)(type), arguments, keywords)
+    """
+    object new_stream "flambeau_new_stream"(object type, object arguments, void* keywords)
+
 cdef enum:
     STREAMS_PER_POOL = 32
     POOLS = 4          # priorities 0, -1, -2, -3
@@ -23,7 +30,8 @@ cdef enum:
 cdef CUstream pool_streams[64][POOLS][STREAMS_PER_POOL]
 cdef int pool_count[64]         # priorities that the device has; 0 until its streams are made
 cdef unsigned pool_next[64][POOLS]
-cdef object _bare = object()    # as the first argument: make an object and fill it in later
+cdef object _bare = object()    # as the first argument: the maker fills the object in
+cdef tuple _bare_arguments = (_bare,)
 cdef object _event_class = None
 
 
@@ -94,7 +102,7 @@ cdef int fill(BaseStream stream, int device, CUstream handle, int64_t id) noexce
 
 
 cdef Stream make_stream(int device, CUstream handle, int64_t id):
-    cdef Stream stream = Stream.__new__(Stream, _bare)
+    cdef Stream stream = new_stream(Stream, _bare_arguments, NULL)
     fill(stream, device, handle, id)
     return stream
 
@@ -178,6 +186,7 @@ cdef class BaseStream:
 
     @property
     def _as_parameter_(self):
+        import ctypes
         return ctypes.c_void_p(<uintptr_t>self.handle)
 
     def __cuda_stream__(self):
@@ -251,18 +260,16 @@ cdef class BaseStream:
         """
         event.wait(self)
 
-    def wait_stream(self, stream):
-        """wait_stream(stream)\n--\n
+    def wait_stream(self, other):
+        """wait_stream(other)\n--\n
         Have later work wait for all work that another stream has so far. The host goes on.
 
         Parameters
         ----------
-        stream : torch.cuda.Stream
+        other : torch.Stream
             The stream to wait for, of any device.
         """
-        event = event_class()()
-        event.record(as_stream(stream))
-        event.wait(self)
+        wait_for_stream(self, other)
 
     def record_event(self, event=None):
         """record_event(event=None)\n--\n
@@ -332,6 +339,17 @@ cdef class Stream(BaseStream):
     [2.0, 2.0, 2.0]
     """
 
+    def wait_stream(self, stream):
+        """wait_stream(stream)\n--\n
+        Have later work wait for all work that another stream has so far. The host goes on.
+
+        Parameters
+        ----------
+        stream : torch.cuda.Stream
+            The stream to wait for, of any device.
+        """
+        wait_for_stream(self, stream)
+
     @staticmethod
     def priority_range():
         """priority_range()\n--\n
@@ -341,6 +359,13 @@ cdef class Stream(BaseStream):
         _state.ensure_context(_state.thread_state().device)
         check(driver.CtxGetStreamPriorityRange(&least, &greatest))
         return (0, max(1 - POOLS, greatest))
+
+
+cdef int wait_for_stream(BaseStream stream, other) except -1:
+    event = event_class()()
+    event.record(as_stream(other))
+    event.wait(stream)
+    return 0
 
 
 class ExternalStream(Stream):
@@ -377,7 +402,7 @@ class ExternalStream(Stream):
                 "was created with")
         if kwargs:
             raise TypeError(f"ExternalStream() got unexpected arguments {sorted(kwargs)}")
-        stream = Stream.__new__(cls, _bare)
+        stream = Stream.__new__(cls, *_bare_arguments)
         fill_external(stream, 0 if stream_ptr is None else stream_ptr, device)
         return stream
 
@@ -540,11 +565,12 @@ def get_stream_from_external(data_ptr, device=None):
     device : torch.device, str or int, optional
         The device that it belongs to; the current one by default.
     """
-    cdef Stream stream = Stream.__new__(Stream, _bare)
+    cdef Stream stream = new_stream(Stream, _bare_arguments, NULL)
     fill_external(stream, data_ptr, device)
     return stream
 
 
+@cython.freelist(8)
 cdef class StreamContext:
     """StreamContext(stream)\n--\n
     Context manager that makes a stream, and its device, current.
@@ -561,13 +587,12 @@ cdef class StreamContext:
     cdef int device                             # current before; -1 outside
     cdef _state.ThreadState* thread
 
-    def __cinit__(self, stream=None):
-        if stream is not None:
-            self.stream = as_stream(stream)
+    def __cinit__(self):
         self.device = -1
 
     def __init__(self, stream):
         _state.require_initialized()
+        self.stream = None if stream is None else as_stream(stream)
 
     @property
     def idx(self):
@@ -628,7 +653,11 @@ def stream(stream):
     ...     torch.cuda.current_stream() == s
     True
     """
-    return StreamContext(stream)
+    cdef StreamContext context = StreamContext.__new__(StreamContext)
+    _state.require_initialized()
+    if stream is not None:
+        context.stream = as_stream(stream)
+    return context
 
 
 set_public_name(BaseStream, b"flambeau.Stream")

@@ -28,9 +28,6 @@ cdef class Tensor:
     cdef object _one_value(self)
     cdef Tensor _alias(self, object cls)
 
-cdef class UntypedStorage:
-    cdef Storage* storage               # one reference
-
 cdef class TensorExtra:
     cdef Tensor base                    # of a view, else None
     cdef object grad
@@ -68,17 +65,12 @@ cdef int set_dims(Tensor t, int ndim, const int64_t* sizes, const int64_t* strid
 cdef int share(Tensor into, Tensor source) except -1    # the same memory and dims
 cdef object result_class(object cls)                    # what class results of operations on `cls` have
 cdef int mark_written(Tensor t) noexcept                # an in-place write happened
-cdef int wrap_dim(int64_t dim, int ndim) except -1
-cdef int64_t count_of(int ndim, const int64_t* sizes) except -1   # product; negative sizes are refused
-cdef void contiguous_strides(int ndim, const int64_t* sizes, int64_t* strides) noexcept
-cdef int parse_sizes(object argument, int64_t* sizes) except -1   # an int or a sequence of ints -> how many
-cdef int parse_varargs(tuple arguments, int64_t* sizes) except -1   # f(2, 3) or f((2, 3))
-cdef str shape_text(int ndim, const int64_t* sizes)
 cdef Tensor base_of(Tensor t)                           # None unless a view
 ctypedef object (*GetItem)(Tensor, object)
 ctypedef int (*SetItem)(Tensor, object, object) except -1
 ctypedef object (*GetValue)(Tensor)
+ctypedef int (*FillBuffer)(Tensor, Py_buffer*, int) except -1
+cdef FillBuffer fill_buffer
 cdef GetItem get_item
 cdef SetItem set_item
 cdef GetValue get_value
-cdef UntypedStorage storage_of(Tensor t)

@@ -2,57 +2,21 @@
 # distutils: language = c++
 """The tensor: memory, dims and strides, and the operators, which other modules install."""
 cimport cython
-from cpython.object cimport PyObject, PyTypeObject
-from cpython.buffer cimport PyBUF_FORMAT, PyBUF_WRITABLE
-from libc.stdint cimport INT64_MAX, uint32_t, uintptr_t
+from libc.stdint cimport uintptr_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
 
 from flambeau.runtime cimport _allocator, _dtype, _state
 from flambeau.runtime._device cimport device_of
-from flambeau.runtime._dtype cimport item_bytes, legacy_name, make_size, set_public_name, type_category
+from flambeau.runtime._dims cimport contiguous_strides, count_of, shape_text, wrap_dim
+from flambeau.runtime._dtype cimport item_bytes, make_size, set_public_name, type_category
 
 from flambeau.runtime import _dtype as _dtype_module
 
-cdef extern from *:
-    """
-    static newfunc flambeau_tensor_new;      // makes an empty instance, arguments ignored
-    static PyObject *flambeau_construct;     // legacy constructor: f(instance, args, kwargs)
-
-    static PyObject *flambeau_new_instance(PyObject *cls) {
-      static PyObject *none = PyTuple_New(0);
-      return flambeau_tensor_new((PyTypeObject *)cls, none, nullptr);
-    }
-
-    // Tensor(...) from Python: an instance, then the legacy constructor if there are arguments.
-    static PyObject *flambeau_tensor_call(PyTypeObject *cls, PyObject *args, PyObject *kwargs) {
-      PyObject *made = flambeau_new_instance((PyObject *)cls);
-      if (!made || !flambeau_construct) return made;
-      PyObject *result = PyObject_CallFunctionObjArgs(flambeau_construct, made, args,
-                                                      kwargs ? kwargs : Py_None, nullptr);
-      if (!result) Py_CLEAR(made);
-      Py_XDECREF(result);
-      return made;
-    }
-    static void flambeau_hook_constructor(PyObject *cls) {
-      PyTypeObject *type = (PyTypeObject *)cls;
-      flambeau_tensor_new = type->tp_new;
-      type->tp_new = flambeau_tensor_call;
-      type->tp_vectorcall = nullptr;  // it would go around tp_new
-    }
-    static void flambeau_set_constructor(PyObject *construct) {
-      Py_XSETREF(flambeau_construct, Py_NewRef(construct));
-    }
-    static int flambeau_set_method(PyObject *cls, PyObject *name, PyObject *value) {
-      int failed = PyDict_SetItem(((PyTypeObject *)cls)->tp_dict, name, value);
-      PyType_Modified((PyTypeObject *)cls);
-      return failed;
-    }
-    """
-    object flambeau_new_instance(object cls)
-    void flambeau_hook_constructor(object cls)
-    void flambeau_set_constructor(object construct)
-    int flambeau_set_method(object cls, object name, object value) except -1
+cdef extern from "flambeau/runtime/_type_slots.hpp" namespace "flambeau":
+    object new_instance(object cls)
+    void hook_constructor(object cls)
+    void set_constructor(object construct)
+    int set_class_attribute(object cls, object name, object value) except -1
 
 operators = [None] * SLOT_COUNT
 cdef dict _slots = {
@@ -66,85 +30,10 @@ cdef dict _slots = {
 }
 call_binary = NULL
 call_unary = NULL
+fill_buffer = NULL
 
 
-# -- dims ------------------------------------------------------------------------------------------
-
-cdef int wrap_dim(int64_t dim, int ndim) except -1:
-    """A dimension number from 0 on; a tensor without dimensions has 0 and -1."""
-    cdef int most = ndim if ndim > 0 else 1
-    if dim < -most or dim >= most:
-        raise IndexError(
-            f"Dimension out of range (expected to be in range of [{-most}, {most - 1}], but got {dim})")
-    return <int>(dim + most if dim < 0 else dim)
-
-
-cdef str shape_text(int ndim, const int64_t* sizes):
-    return "[" + ", ".join([str(sizes[i]) for i in range(ndim)]) + "]"
-
-
-cdef int64_t count_of(int ndim, const int64_t* sizes) except -1:
-    cdef int64_t n = 1
-    cdef int i
-    cdef bint empty = False
-    for i in range(ndim):
-        if sizes[i] < 0:
-            raise RuntimeError(
-                f"Trying to create tensor with negative dimension {sizes[i]}: {shape_text(ndim, sizes)}")
-        empty |= sizes[i] == 0
-    if empty:
-        return 0
-    for i in range(ndim):
-        if sizes[i] > INT64_MAX // 16 // n:
-            raise RuntimeError(
-                f"a tensor of sizes {shape_text(ndim, sizes)} has more elements than 64 bits can count")
-        n *= sizes[i]
-    return n
-
-
-cdef void contiguous_strides(int ndim, const int64_t* sizes, int64_t* strides) noexcept:
-    cdef int64_t step = 1
-    cdef int i
-    for i in range(ndim - 1, -1, -1):
-        strides[i] = step
-        if sizes[i] > 1:
-            step *= sizes[i]
-
-
-cdef int _parse_one(object value, int64_t* to) except -1:
-    if type(value) is int:
-        to[0] = value
-        return 0
-    if isinstance(value, (float, str)) or not hasattr(value, "__index__"):
-        raise TypeError(f"sizes must be ints, got {value!r} of type {type(value).__name__}")
-    to[0] = value.__index__()
-    return 0
-
-
-cdef int parse_sizes(object argument, int64_t* sizes) except -1:
-    cdef Py_ssize_t n, i
-    if type(argument) is int:
-        sizes[0] = argument
-        return 1
-    if type(argument) is tuple or type(argument) is list or isinstance(argument, tuple):
-        n = len(argument)
-        if n > MAX_DIMS:
-            raise RuntimeError(f"a tensor has at most {MAX_DIMS} dimensions, got {n}")
-        for i in range(n):
-            _parse_one(argument[i], &sizes[i])
-        return <int>n
-    if isinstance(argument, (str, float)):
-        raise TypeError(f"argument 'size' must be tuple of ints, not {type(argument).__name__}")
-    if hasattr(argument, "__index__"):
-        return 1 + _parse_one(argument, sizes)
-    return parse_sizes(tuple(argument), sizes)
-
-
-cdef int parse_varargs(tuple arguments, int64_t* sizes) except -1:
-    if len(arguments) == 1:
-        return parse_sizes(arguments[0], sizes)
-    return parse_sizes(arguments, sizes)
-
+# -- making tensors --------------------------------------------------------------------------------
 
 cdef int set_dims(Tensor t, int ndim, const int64_t* sizes, const int64_t* strides) except -1:
     cdef int64_t count = count_of(ndim, sizes)
@@ -186,10 +75,8 @@ cdef inline void memcpy_dims(int64_t* to, const int64_t* source, int n) noexcept
         to[i] = source[i]
 
 
-# -- making tensors --------------------------------------------------------------------------------
-
 cdef Tensor new_of_class(object cls):
-    return <Tensor>flambeau_new_instance(cls)
+    return <Tensor>new_instance(cls)
 
 
 cdef inline int _allocate(Tensor t, int device, size_t bytes) except -1:
@@ -353,12 +240,12 @@ def install_operators(dict table):
 def install_methods(dict table):
     """Add methods and properties to `Tensor`, by name; what is there already is replaced."""
     for name, value in table.items():
-        flambeau_set_method(Tensor, name, value)
+        set_class_attribute(Tensor, name, value)
 
 
 def install_constructor(construct):
     """Set what ``Tensor(...)`` does: ``construct(instance, args, kwargs)``."""
-    flambeau_set_constructor(construct)
+    set_constructor(construct)
 
 
 def _disabled_torch_function_impl(function, types, args=(), kwargs=None):
@@ -536,10 +423,6 @@ cdef class Tensor:
             return 0
         return (self.data - self.storage.data) // item_bytes[self.scalar_type]
 
-    def untyped_storage(self):
-        """The memory behind this tensor and its views, as bytes."""
-        return storage_of(self)
-
     @property
     def _cdata(self):
         return <uintptr_t><void*>self
@@ -551,6 +434,10 @@ cdef class Tensor:
 
     def _is_view(self):
         return base_of(self) is not None
+
+    def _mark_written(self):
+        """Count an in-place write that was made behind the tensor's back, by a kernel."""
+        mark_written(self)
 
     @property
     def _version(self):
@@ -612,7 +499,7 @@ cdef class Tensor:
 
     @property
     def data(self):
-        """This tensor's memory as a tensor of its own, without gradients."""
+        """The tensor's memory as a tensor of its own, without gradients."""
         return self._alias(result_class(type(self)))
 
     @data.setter
@@ -625,7 +512,7 @@ cdef class Tensor:
         return t
 
     def as_subclass(self, cls):
-        """This tensor's memory as an instance of a subclass of `Tensor`.
+        """The tensor's memory as an instance of a subclass of `Tensor`.
 
         Parameters
         ----------
@@ -670,156 +557,61 @@ cdef class Tensor:
         return _installed(SLOT_CONTAINS)(self, value)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
-        _fill_buffer(self, view, flags)
+        fill_buffer(self, view, flags)
 
     def __releasebuffer__(self, Py_buffer* view):
         free(view.shape)
 
     # -- operators -----------------------------------------------------------------------------------
 
-    def __add__(self, other):
-        return _binary(SLOT_ADD, self, other)
-
-    def __radd__(self, other):
-        return _binary(SLOT_ADD, other, self)
-
-    def __iadd__(self, other):
-        return _in_place(SLOT_ADD, self, other)
-
-    def __sub__(self, other):
-        return _binary(SLOT_SUB, self, other)
-
-    def __rsub__(self, other):
-        return _binary(SLOT_SUB, other, self)
-
-    def __isub__(self, other):
-        return _in_place(SLOT_SUB, self, other)
-
-    def __mul__(self, other):
-        return _binary(SLOT_MUL, self, other)
-
-    def __rmul__(self, other):
-        return _binary(SLOT_MUL, other, self)
-
-    def __imul__(self, other):
-        return _in_place(SLOT_MUL, self, other)
-
-    def __truediv__(self, other):
-        return _binary(SLOT_TRUEDIV, self, other)
-
-    def __rtruediv__(self, other):
-        return _binary(SLOT_TRUEDIV, other, self)
-
-    def __itruediv__(self, other):
-        return _in_place(SLOT_TRUEDIV, self, other)
-
-    def __floordiv__(self, other):
-        return _binary(SLOT_FLOORDIV, self, other)
-
-    def __rfloordiv__(self, other):
-        return _binary(SLOT_FLOORDIV, other, self)
-
-    def __ifloordiv__(self, other):
-        return _in_place(SLOT_FLOORDIV, self, other)
-
-    def __mod__(self, other):
-        return _binary(SLOT_MOD, self, other)
-
-    def __rmod__(self, other):
-        return _binary(SLOT_MOD, other, self)
-
-    def __imod__(self, other):
-        return _in_place(SLOT_MOD, self, other)
-
-    def __pow__(self, other, modulus):
-        return NotImplemented if modulus is not None else _binary(SLOT_POW, self, other)
-
-    def __rpow__(self, other, modulus):
-        return NotImplemented if modulus is not None else _binary(SLOT_POW, other, self)
-
-    def __ipow__(self, other):
-        return _in_place(SLOT_POW, self, other)
-
-    def __matmul__(self, other):
-        return _binary(SLOT_MATMUL, self, other)
-
-    def __rmatmul__(self, other):
-        return _binary(SLOT_MATMUL, other, self)
-
-    def __and__(self, other):
-        return _binary(SLOT_AND, self, other)
-
-    def __rand__(self, other):
-        return _binary(SLOT_AND, other, self)
-
-    def __iand__(self, other):
-        return _in_place(SLOT_AND, self, other)
-
-    def __or__(self, other):
-        return _binary(SLOT_OR, self, other)
-
-    def __ror__(self, other):
-        return _binary(SLOT_OR, other, self)
-
-    def __ior__(self, other):
-        return _in_place(SLOT_OR, self, other)
-
-    def __xor__(self, other):
-        return _binary(SLOT_XOR, self, other)
-
-    def __rxor__(self, other):
-        return _binary(SLOT_XOR, other, self)
-
-    def __ixor__(self, other):
-        return _in_place(SLOT_XOR, self, other)
-
-    def __lshift__(self, other):
-        return _binary(SLOT_LSHIFT, self, other)
-
-    def __rlshift__(self, other):
-        return _binary(SLOT_LSHIFT, other, self)
-
-    def __ilshift__(self, other):
-        return _in_place(SLOT_LSHIFT, self, other)
-
-    def __rshift__(self, other):
-        return _binary(SLOT_RSHIFT, self, other)
-
-    def __rrshift__(self, other):
-        return _binary(SLOT_RSHIFT, other, self)
-
-    def __irshift__(self, other):
-        return _in_place(SLOT_RSHIFT, self, other)
-
-    def __lt__(self, other):
-        return _binary(SLOT_LT, self, other)
-
-    def __le__(self, other):
-        return _binary(SLOT_LE, self, other)
-
-    def __gt__(self, other):
-        return _binary(SLOT_GT, self, other)
-
-    def __ge__(self, other):
-        return _binary(SLOT_GE, self, other)
-
-    def __eq__(self, other):
-        return _binary(SLOT_EQ, self, other)
-
-    def __ne__(self, other):
-        return _binary(SLOT_NE, self, other)
-
-    def __neg__(self):
-        return _unary(SLOT_NEG, self)
-
-    def __pos__(self):
-        return _unary(SLOT_POS, self)
-
-    def __abs__(self):
-        return _unary(SLOT_ABS, self)
-
-    def __invert__(self):
-        return _unary(SLOT_INVERT, self)
+    def __add__(self, other): return _binary(SLOT_ADD, self, other)
+    def __radd__(self, other): return _binary(SLOT_ADD, other, self)
+    def __iadd__(self, other): return _in_place(SLOT_ADD, self, other)
+    def __sub__(self, other): return _binary(SLOT_SUB, self, other)
+    def __rsub__(self, other): return _binary(SLOT_SUB, other, self)
+    def __isub__(self, other): return _in_place(SLOT_SUB, self, other)
+    def __mul__(self, other): return _binary(SLOT_MUL, self, other)
+    def __rmul__(self, other): return _binary(SLOT_MUL, other, self)
+    def __imul__(self, other): return _in_place(SLOT_MUL, self, other)
+    def __truediv__(self, other): return _binary(SLOT_TRUEDIV, self, other)
+    def __rtruediv__(self, other): return _binary(SLOT_TRUEDIV, other, self)
+    def __itruediv__(self, other): return _in_place(SLOT_TRUEDIV, self, other)
+    def __floordiv__(self, other): return _binary(SLOT_FLOORDIV, self, other)
+    def __rfloordiv__(self, other): return _binary(SLOT_FLOORDIV, other, self)
+    def __ifloordiv__(self, other): return _in_place(SLOT_FLOORDIV, self, other)
+    def __mod__(self, other): return _binary(SLOT_MOD, self, other)
+    def __rmod__(self, other): return _binary(SLOT_MOD, other, self)
+    def __imod__(self, other): return _in_place(SLOT_MOD, self, other)
+    def __pow__(self, other, modulus): return NotImplemented if modulus is not None else _binary(SLOT_POW, self, other)
+    def __rpow__(self, other, modulus): return NotImplemented if modulus is not None else _binary(SLOT_POW, other, self)
+    def __ipow__(self, other): return _in_place(SLOT_POW, self, other)
+    def __matmul__(self, other): return _binary(SLOT_MATMUL, self, other)
+    def __rmatmul__(self, other): return _binary(SLOT_MATMUL, other, self)
+    def __and__(self, other): return _binary(SLOT_AND, self, other)
+    def __rand__(self, other): return _binary(SLOT_AND, other, self)
+    def __iand__(self, other): return _in_place(SLOT_AND, self, other)
+    def __or__(self, other): return _binary(SLOT_OR, self, other)
+    def __ror__(self, other): return _binary(SLOT_OR, other, self)
+    def __ior__(self, other): return _in_place(SLOT_OR, self, other)
+    def __xor__(self, other): return _binary(SLOT_XOR, self, other)
+    def __rxor__(self, other): return _binary(SLOT_XOR, other, self)
+    def __ixor__(self, other): return _in_place(SLOT_XOR, self, other)
+    def __lshift__(self, other): return _binary(SLOT_LSHIFT, self, other)
+    def __rlshift__(self, other): return _binary(SLOT_LSHIFT, other, self)
+    def __ilshift__(self, other): return _in_place(SLOT_LSHIFT, self, other)
+    def __rshift__(self, other): return _binary(SLOT_RSHIFT, self, other)
+    def __rrshift__(self, other): return _binary(SLOT_RSHIFT, other, self)
+    def __irshift__(self, other): return _in_place(SLOT_RSHIFT, self, other)
+    def __lt__(self, other): return _binary(SLOT_LT, self, other)
+    def __le__(self, other): return _binary(SLOT_LE, self, other)
+    def __gt__(self, other): return _binary(SLOT_GT, self, other)
+    def __ge__(self, other): return _binary(SLOT_GE, self, other)
+    def __eq__(self, other): return _binary(SLOT_EQ, self, other)
+    def __ne__(self, other): return _binary(SLOT_NE, self, other)
+    def __neg__(self): return _unary(SLOT_NEG, self)
+    def __pos__(self): return _unary(SLOT_POS, self)
+    def __abs__(self): return _unary(SLOT_ABS, self)
+    def __invert__(self): return _unary(SLOT_INVERT, self)
 
     # -- indexing and values: see _indexing and _values ------------------------------------------------
 
@@ -874,159 +666,11 @@ cdef bint _is_channels_last(Tensor t, int ndim):
     return True
 
 
-# struct-module formats by scalar type; types that it lacks have none.
-cdef tuple _FORMATS = (b"?", b"B", b"b", b"h", b"i", b"q", b"H", b"I", b"Q", b"e", None, b"f", b"d",
-                       None, b"Zf", b"Zd", None, None, None, None)
-
-
-cdef int _fill_buffer(Tensor t, Py_buffer* view, int flags) except -1:
-    cdef int item = item_bytes[t.scalar_type]
-    cdef bytes form = _FORMATS[t.scalar_type]
-    cdef int i
-    if t.device_index >= 0:
-        raise BufferError(f"{device_of(t.device_index)} memory has no host buffer; copy it with Tensor.cpu()")
-    if form is None:
-        raise BufferError(f"torch.{dtype_of(t.scalar_type).name} has no buffer format; "
-                          "use Tensor.view(torch.uint8) or another integer type of its size")
-    view.shape = <Py_ssize_t*>malloc((2 * t.ndim_ + 1) * sizeof(Py_ssize_t))
-    if view.shape == NULL:
-        raise MemoryError
-    view.strides = view.shape + t.ndim_
-    for i in range(t.ndim_):
-        view.shape[i] = t.sizes[i]
-        view.strides[i] = t.strides[i] * item
-    view.buf = t.data if t.data != NULL else <char*>view.shape
-    view.obj = t
-    view.len = t.count * item
-    view.itemsize = item
-    view.readonly = 0
-    view.ndim = t.ndim_
-    view.format = <char*>form if flags & PyBUF_FORMAT else NULL
-    view.suboffsets = NULL
-    view.internal = NULL
-    return 0
-
-
-cdef UntypedStorage storage_of(Tensor t):
-    cdef UntypedStorage face = UntypedStorage.__new__(UntypedStorage)
-    if t.storage == NULL:   # an empty tensor: an empty storage, kept so that asking twice agrees
-        t.storage = _allocator.allocate_host(0)
-        t.storage.device = t.device_index
-        t.data = NULL
-    t.storage.retain()
-    face.storage = t.storage
-    return face
-
-
-cdef class UntypedStorage:
-    """The bytes behind one or more tensors. ``Tensor.untyped_storage()`` gives it."""
-
-    def __init__(self):
-        raise TypeError("storages are made by tensors; use Tensor.untyped_storage()")
-
-    def __dealloc__(self):
-        if self.storage != NULL:
-            self.storage.drop()
-
-    def data_ptr(self):
-        """The address of the first byte."""
-        return <uintptr_t>self.storage.data
-
-    def nbytes(self):
-        """How many bytes."""
-        return self.storage.bytes
-
-    def size(self):
-        """How many bytes."""
-        return self.storage.bytes
-
-    def __len__(self):
-        return self.storage.bytes
-
-    @property
-    def device(self):
-        """Where the memory is."""
-        return device_of(self.storage.device)
-
-    @property
-    def is_cuda(self):
-        """Whether the memory is a CUDA device's."""
-        return self.storage.device >= 0
-
-    def get_device(self):
-        """The CUDA device's index; -1 for host memory."""
-        return self.storage.device
-
-    def is_pinned(self, device=None):
-        """Whether a device can reach this host memory directly."""
-        if self.storage.device >= 0 or self.storage.data == NULL:
-            return False
-        return self.storage.pinned or _allocator.is_pinned_address(self.storage.data)
-
-    def resizable(self):
-        """Whether this memory may be replaced by a block of another size."""
-        return self.storage.resizable
-
-    def element_size(self):
-        """Always 1: a storage counts bytes."""
-        return 1
-
-    @property
-    def _cdata(self):
-        return <uintptr_t><void*>self.storage
-
-    def __eq__(self, other):
-        return isinstance(other, UntypedStorage) and self.storage == (<UntypedStorage>other).storage
-
-    def __hash__(self):
-        return <Py_hash_t>(<uintptr_t>self.storage >> 4)
-
-    def _bytes(self):
-        """All bytes as a uint8 tensor over this memory."""
-        cdef int64_t[1] sizes
-        sizes[0] = <int64_t>self.storage.bytes
-        self.storage.retain()
-        return adopt_storage(self.storage, self.storage.data, _dtype.UInt8, 1, sizes, NULL)
-
-    def __getitem__(self, index):
-        found = self._bytes()[index]
-        return found.item() if isinstance(index, int) else found.untyped_storage()
-
-    def __setitem__(self, index, value):
-        self._bytes()[index] = value
-
-    def tolist(self):
-        """The bytes as a list of ints."""
-        return self._bytes().tolist()
-
-    def copy_(self, UntypedStorage source not None, non_blocking=False):
-        """Copy all bytes of a storage of the same size into this one, and return it."""
-        self._bytes().copy_(source._bytes(), non_blocking)
-        return self
-
-    def fill_(self, value):
-        """Set every byte, and return this storage."""
-        self._bytes().fill_(value)
-        return self
-
-    def clone(self):
-        """A copy of the bytes, on the same device."""
-        return self._bytes().clone().untyped_storage()
-
-    def cpu(self):
-        """This storage if it is the host's, else a copy there."""
-        return self._bytes().cpu().untyped_storage()
-
-    def cuda(self, device=None, non_blocking=False):
-        """This storage if it is on that CUDA device, else a copy there."""
-        return self._bytes().cuda(device, non_blocking).untyped_storage()
-
-    def __repr__(self):
-        return f"<UntypedStorage of {self.storage.bytes} bytes on {device_of(self.storage.device)}>"
-
-
 set_public_name(Tensor, b"flambeau.Tensor")
-set_public_name(UntypedStorage, b"flambeau.UntypedStorage")
-flambeau_hook_constructor(Tensor)
+hook_constructor(Tensor)
 
-from flambeau.runtime import _elementwise, _views, _copy, _values, _indexing, _factory  # noqa: E402, F401
+from flambeau.runtime import (  # noqa: E402, F401
+    _copy, _elementwise, _factory, _indexing, _serialize, _storage, _values, _views)
+from flambeau.runtime._device import (  # noqa: E402, F401
+    device, device_index, get_default_device, set_default_device)
+from flambeau.runtime._dtype import Size, dtype, finfo, iinfo, layout, memory_format  # noqa: E402, F401

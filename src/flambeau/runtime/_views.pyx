@@ -5,9 +5,9 @@ from libc.stdint cimport int64_t
 
 from flambeau.runtime cimport _dtype
 from flambeau.runtime._dtype cimport dtype, item_bytes, legacy_name
-from flambeau.runtime._tensor cimport (
-    MAX_DIMS, Tensor, base_of, contiguous_strides, new_view, parse_sizes, parse_varargs, set_dims,
-    shape_text, wrap_dim)
+from flambeau.runtime._dims cimport (
+    contiguous_strides, parse_sizes, parse_varargs, shape_text, wrap_dim)
+from flambeau.runtime._tensor cimport MAX_DIMS, Tensor, base_of, new_view, set_dims
 
 from flambeau.runtime import _tensor as _tensor_module
 
@@ -129,13 +129,21 @@ cdef Tensor _view_as_dtype(Tensor t, dtype to):
     return made
 
 
-def view(Tensor self, *shape, dtype=None):
+cdef int _append(object value, int64_t* sizes, int n) except -1:
+    if value is None:
+        return n
+    sizes[n] = value
+    return n + 1
+
+
+def view(Tensor self, size=None, size1=None, size2=None, size3=None, size4=None, size5=None, size6=None,
+         size7=None, size8=None, size9=None, *, dtype=None):
     """The same memory with another shape or element type.
 
     Parameters
     ----------
-    *shape
-        The sizes, one of which may be -1; or one dtype.
+    size, size1, …
+        The sizes, one of which may be -1: ``view(2, -1)`` or ``view((2, -1))``; or one dtype.
 
     Raises
     ------
@@ -143,11 +151,20 @@ def view(Tensor self, *shape, dtype=None):
         The sizes hold another number of elements, or strides cannot express them.
     """
     cdef int64_t[64] sizes
+    cdef int n
     if dtype is not None:
         return _view_as_dtype(self, dtype)
-    if len(shape) == 1 and isinstance(shape[0], _dtype.dtype):
-        return _view_as_dtype(self, shape[0])
-    return _viewed(self, parse_varargs(shape, sizes), sizes, True)
+    if size1 is None:
+        if isinstance(size, _dtype.dtype):
+            return _view_as_dtype(self, size)
+        if size is None:
+            return _viewed(self, 0, sizes, True)
+        return _viewed(self, parse_sizes(size, sizes), sizes, True)
+    n = _append(size2, sizes, _append(size1, sizes, _append(size, sizes, 0)))
+    if n == 3:
+        for extent in (size3, size4, size5, size6, size7, size8, size9):
+            n = _append(extent, sizes, n)
+    return _viewed(self, n, sizes, True)
 
 
 def reshape(Tensor self, *shape):

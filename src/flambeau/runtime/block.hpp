@@ -48,6 +48,7 @@ struct Block : Storage {
   std::size_t requested = 0;  // bytes asked for
   BlockState state = BlockState::free;
   bool raw = false;           // handed out by address, to be given back by address
+  std::int64_t freed_at = 0;  // the allocator's count of searches when it became free
   int events = 0;             // events that must pass before a pending block is free
   Block *previous = nullptr, *next = nullptr;                              // by address
   Block *heap_child = nullptr, *heap_next = nullptr, *heap_back = nullptr;  // in a free list
@@ -57,8 +58,10 @@ struct Block : Storage {
   bool is_split() const { return previous || next; }
 };
 
-// Of equal blocks the one in the oldest segment goes first, there the one at the lowest address.
+// The order of best fit: the smallest first; of equal ones that of the oldest segment, and there the
+// one at the lowest address.
 inline bool comes_before(const Block *a, const Block *b) {
+  if (a->size != b->size) return a->size < b->size;
   if (a->segment != b->segment) return a->segment->serial < b->segment->serial;
   return a->data < b->data;
 }

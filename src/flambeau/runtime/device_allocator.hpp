@@ -5,38 +5,18 @@
 // One mutex guards the books. It is never held across a driver call that can wait; where the lock
 // is let go in the middle of something, the books are complete before and after.
 #pragma once
+#include <algorithm>
 #include <condition_variable>
 #include <map>
 #include <mutex>
 #include <new>
 
+#include "allocator_reports.hpp"
 #include "pending_events.hpp"
 #include "pool.hpp"
+#include "release_policy.hpp"
 
 namespace flambeau {
-
-// Why an allocation failed, with the figures of that moment.
-struct AllocationFailure {
-  CUresult status = CUDA_SUCCESS;
-  std::size_t requested = 0, segment_size = 0;
-  std::size_t allocated = 0, reserved = 0, private_free = 0, largest_free = 0;
-  std::size_t limit = SIZE_MAX;  // bytes this allocator may reserve
-};
-
-struct BlockInfo {
-  CUdeviceptr address;
-  std::size_t size, requested;
-  BlockState state;
-};
-
-struct SegmentInfo {
-  CUdeviceptr address;
-  std::size_t size;
-  CUstream stream;
-  PoolKind kind;
-  PoolId pool;
-  std::vector<BlockInfo> blocks;
-};
 
 struct DeviceAllocator {
   using Lock = std::unique_lock<std::mutex>;
@@ -62,6 +42,7 @@ struct DeviceAllocator {
     if (!captures_) failure->status = poll(lock);
     if (failure->status != CUDA_SUCCESS) return nullptr;
     if (Block *block = take_cached(wanted)) return block;
+    collect_garbage(lock);
     Block *block = new_segment(wanted, lock, failure);
     if (!block && out_of_memory(failure) && release_oversize(wanted, lock))
       block = new_segment(wanted, lock, failure);
@@ -127,13 +108,6 @@ struct DeviceAllocator {
     return dead_ ? CUDA_SUCCESS : flush(lock);
   }
 
-  Block *find_allocated(CUdeviceptr address) {
-    Lock lock(mutex_);
-    Block *block = find(address);
-    return block && block->address() == address && block->state == BlockState::allocated ? block
-                                                                                         : nullptr;
-  }
-
   // The raw block at this address becomes the caller's to drop; null if there is none.
   Block *claim_raw(CUdeviceptr address) {
     Lock lock(mutex_);
@@ -185,6 +159,10 @@ struct DeviceAllocator {
     return limit_;
   }
 
+  // Around a fork: no other thread is in the middle of a change then.
+  void pause() { mutex_.lock(); }
+  void resume() { mutex_.unlock(); }
+
   // The driver's state is void (a forked child, a replaced driver): keep the books, call nobody.
   void die() {
     new (&mutex_) std::mutex();  // a thread that exists no more may hold the old one
@@ -214,6 +192,7 @@ struct DeviceAllocator {
 
   Block *take_cached(const Request &wanted) {
     FreeList *list = wanted.pool->free_list(wanted.kind, wanted.stream);
+    ++searches_;
     Block *block = list->best(wanted.size);
     if (!block || !fits(block, wanted)) return nullptr;
     list->erase(block);
@@ -292,6 +271,7 @@ struct DeviceAllocator {
       absorb(block, neighbour);
     }
     block->state = BlockState::free;
+    block->freed_at = searches_;
     block->segment->free_list->insert(block);
     if (block->is_split()) {
       parts += 1;
@@ -440,28 +420,26 @@ struct DeviceAllocator {
     return status;
   }
 
-  // Blocks beyond the maximal split size: one that is large enough, else several, largest first.
   bool release_oversize(const Request &wanted, Lock &lock) {
     const std::size_t most = settings_->max_split_size;
     if (most == SIZE_MAX) return false;
-    const std::size_t enough = wanted.size > most ? wanted.size : most;
     FreeList *list = wanted.pool->free_list(wanted.kind, wanted.stream);
-    std::vector<Segment *> chosen;
-    std::size_t sum = 0;
-    Block *single = list->best(enough);
-    if (single && is_whole(single->segment)) {
-      chosen.push_back(single->segment);
-      sum = single->size;
-    } else {
-      list->each_large_descending([&](Block *block) {
-        if (block->size < most || sum >= enough) return false;
-        if (!is_whole(block->segment)) return true;
-        chosen.push_back(block->segment);
-        sum += block->size;
-        return true;
-      });
-    }
-    return sum >= enough && return_segments(chosen, lock) == CUDA_SUCCESS;
+    const auto chosen = choose_oversize(*list, most, std::max(wanted.size, most));
+    return !chosen.empty() && return_segments(chosen, lock) == CUDA_SUCCESS;
+  }
+
+  // Before more memory is taken, with a limit and a threshold set: give back what has been idle for
+  // long, so that what is reserved stays below that share of the limit.
+  void collect_garbage(Lock &lock) {
+    if (settings_->garbage_threshold <= 0 || limit_ == SIZE_MAX) return;
+    const auto allowed = static_cast<std::int64_t>(settings_->garbage_threshold * limit_);
+    const std::int64_t excess = stats_.reserved_bytes.of[ALL_POOLS].current - allowed;
+    if (excess <= 0) return;
+    std::vector<Segment *> idle;
+    for (const auto &[address, segment] : segments_)
+      if (segment->kind == LARGE_POOL && segment->pool->is_default && is_whole(segment))
+        idle.push_back(segment);
+    return_segments(choose_idle(std::move(idle), searches_, excess), lock);
   }
 
   void describe(const Request &wanted, AllocationFailure *failure) {
@@ -526,6 +504,7 @@ struct DeviceAllocator {
   DeviceStats stats_;
   std::map<CUdeviceptr, Segment *> segments_;
   std::int64_t segment_serial_ = 0;
+  std::int64_t searches_ = 0;  // of free lists; the clock of block ages
   PendingEvents<Block> pending_;
   std::vector<Block *> stranded_;  // once per event that could not be recorded
   Block *spare_ = nullptr;

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The free blocks of one stream in one pool, found by best fit.
 //
-// Sizes are multiples of 512 bytes. Up to 2 MiB there is a class for every size and a bitmap of the
-// classes in use, so that the best fit is two bit scans away; above that, an ordered set. Within a
-// class the blocks form a pairing heap in the order of comes_before().
+// Sizes are multiples of 512 bytes. Up to 2 MiB there is a class for every size, above that 32 classes
+// for every power of two, and a bitmap tells which have blocks, so that the best fit is a few bit
+// scans away. The blocks of a class form a pairing heap in the order of comes_before().
 #pragma once
-#include <set>
-
 #include "block.hpp"
 
 namespace flambeau {
@@ -73,79 +71,98 @@ template <class Visit> void each(Block *root, Visit visit) {
 
 }  // namespace pairing_heap
 
+// Which of the classes have blocks.
+class ClassBitmap {
+ public:
+  static constexpr unsigned WORDS = 84;
+
+  void set(unsigned index) {
+    words_[index / 64] |= bit(index);
+    used_[index / 4096] |= bit(index / 64);
+  }
+  void clear(unsigned index) {
+    words_[index / 64] &= ~bit(index);
+    if (!words_[index / 64]) used_[index / 4096] &= ~bit(index / 64);
+  }
+  // The first class from `index` on that has blocks, or -1.
+  int next(unsigned index) const {
+    unsigned word = index / 64;
+    if (word >= WORDS) return -1;
+    if (const std::uint64_t here = words_[word] & from(index)) return position(word, here);
+    if (++word >= WORDS) return -1;
+    if (const std::uint64_t used = used_[word / 64] & from(word)) {
+      word = word / 64 * 64 + __builtin_ctzll(used);
+      return position(word, words_[word]);
+    }
+    if (word < 64 && used_[1]) {
+      word = 64 + __builtin_ctzll(used_[1]);
+      return position(word, words_[word]);
+    }
+    return -1;
+  }
+
+ private:
+  static std::uint64_t bit(unsigned index) { return 1ull << (index % 64); }
+  static std::uint64_t from(unsigned index) { return ~0ull << (index % 64); }
+  static int position(unsigned word, std::uint64_t bits) {
+    return static_cast<int>(word * 64 + __builtin_ctzll(bits));
+  }
+
+  std::uint64_t used_[2] = {};  // words that are not zero
+  std::uint64_t words_[WORDS] = {};
+};
+
 struct FreeList {
   void insert(Block *block) {
-    if (block->size > CLASSES * MIN_BLOCK) {
-      large_.insert(block);
-      return;
-    }
-    const unsigned index = index_of(block->size);
+    const unsigned index = class_of(block->size);
+    if (!heads_[index]) used_.set(index);
     heads_[index] = pairing_heap::meld(heads_[index], block);
-    words_[index / 64] |= bit(index);
-    used_words_ |= bit(index / 64);
   }
 
   void erase(Block *block) {
-    if (block->size > CLASSES * MIN_BLOCK) {
-      large_.erase(block);
-      return;
-    }
-    const unsigned index = index_of(block->size);
+    const unsigned index = class_of(block->size);
     heads_[index] = pairing_heap::remove(heads_[index], block);
-    if (heads_[index]) return;
-    words_[index / 64] &= ~bit(index);
-    if (!words_[index / 64]) used_words_ &= ~bit(index / 64);
+    if (!heads_[index]) used_.clear(index);
   }
 
   // The smallest block of at least `size` bytes, or null.
   Block *best(std::size_t size) const {
-    if (size <= CLASSES * MIN_BLOCK) {
-      const unsigned index = index_of(size), word = index / 64;
-      if (const std::uint64_t here = words_[word] & (~0ull << (index % 64)))
-        return heads_[word * 64 + __builtin_ctzll(here)];
-      if (const std::uint64_t later = word == 63 ? 0 : used_words_ & (~0ull << (word + 1))) {
-        const unsigned found = __builtin_ctzll(later);
-        return heads_[found * 64 + __builtin_ctzll(words_[found])];
-      }
+    const unsigned index = class_of(size);
+    if (Block *smallest = heads_[index]) {
+      if (smallest->size >= size) return smallest;
+      if (Block *found = best_in_class(index, size)) return found;
     }
-    const auto found = large_.lower_bound(size);
-    return found == large_.end() ? nullptr : *found;
-  }
-
-  // The blocks above 2 MiB by falling size; `visit` returns whether to go on.
-  template <class Visit> void each_large_descending(Visit visit) const {
-    for (auto it = large_.rbegin(); it != large_.rend(); ++it)
-      if (!visit(*it)) return;
+    const int next = used_.next(index + 1);
+    return next < 0 ? nullptr : heads_[next];
   }
 
   template <class Visit> void each(Visit visit) const {
-    for (std::uint64_t used = used_words_; used; used &= used - 1) {
-      const unsigned word = __builtin_ctzll(used);
-      for (std::uint64_t bits = words_[word]; bits; bits &= bits - 1)
-        pairing_heap::each(heads_[word * 64 + __builtin_ctzll(bits)], visit);
-    }
-    for (Block *block : large_) visit(block);
+    for (int index = used_.next(0); index >= 0; index = used_.next(index + 1))
+      pairing_heap::each(heads_[index], visit);
   }
 
  private:
-  static constexpr unsigned CLASSES = 4096;
+  // Above EXACT classes of one size, every power of two has PARTS classes.
+  static constexpr unsigned EXACT = 4096, EXACT_LOG = 21, PARTS = 32, PARTS_LOG = 5;
+  static constexpr unsigned CLASSES = ClassBitmap::WORDS * 64;
 
-  struct BySize {
-    using is_transparent = void;
-    bool operator()(const Block *a, const Block *b) const {
-      return a->size != b->size ? a->size < b->size : comes_before(a, b);
-    }
-    bool operator()(const Block *a, std::size_t size) const { return a->size < size; }
-    bool operator()(std::size_t size, const Block *b) const { return size < b->size; }
-  };
+  static unsigned class_of(std::size_t size) {
+    if (size <= EXACT * MIN_BLOCK) return static_cast<unsigned>(size / MIN_BLOCK) - 1;
+    const unsigned log = 63 - __builtin_clzll(size);
+    const unsigned part = static_cast<unsigned>(size >> (log - PARTS_LOG)) % PARTS;
+    return EXACT + (log - EXACT_LOG) * PARTS + part;
+  }
 
-  static unsigned index_of(std::size_t size) { return static_cast<unsigned>(size / MIN_BLOCK) - 1; }
-  static std::uint64_t bit(unsigned index) { return 1ull << (index % 64); }
+  Block *best_in_class(unsigned index, std::size_t size) const {
+    Block *best = nullptr;
+    pairing_heap::each(heads_[index], [&](Block *block) {
+      if (block->size >= size && (!best || comes_before(block, best))) best = block;
+    });
+    return best;
+  }
 
-  std::uint64_t used_words_ = 0;
-  std::uint64_t words_[CLASSES / 64] = {};
+  ClassBitmap used_;
   Block *heads_[CLASSES] = {};
-  std::set<Block *, BySize> large_;
 };
 
 }  // namespace flambeau

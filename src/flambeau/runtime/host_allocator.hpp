@@ -168,6 +168,9 @@ struct PinnedAllocator {
     stats_.alloc_time = stats_.free_time = Timing();
   }
 
+  void pause() { mutex_.lock(); }
+  void resume() { mutex_.unlock(); }
+
   void die() {
     new (&mutex_) std::mutex();  // a thread that exists no more may hold the old one
     dead_ = true;

@@ -19,7 +19,7 @@ from flambeau.runtime import _state
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["forget", "in_bad_fork", "is_initialized", "lazy_call", "lazy_init"]
+__all__ = ["forget", "in_bad_fork", "is_initialized", "lazy_call", "lazy_init", "on_forget"]
 
 
 class _QueuedCall(NamedTuple):
@@ -38,6 +38,7 @@ _seed_queue: dict[str, _QueuedCall] = {}  # at most "seed" and "seed_all", oldes
 _bad_fork = False
 _fork_guarded = False
 _initialized_at: traceback.StackSummary | None = None
+_forget_hooks: list[Callable[[], object]] = []
 
 
 def is_initialized() -> bool:
@@ -104,6 +105,11 @@ def lazy_call(
         _queue.append(call)
 
 
+def on_forget(hook: Callable[[], object]) -> None:
+    """Have a hook called whenever all handles become void: in a forked child, at a new driver."""
+    _forget_hooks.append(hook)
+
+
 def forget() -> None:
     """Go back to the state before initialisation, for a driver that has been replaced.
 
@@ -115,6 +121,8 @@ def forget() -> None:
     _allocator.forget(_bad_fork)
     _launch.forget()
     _stream.forget()
+    for hook in _forget_hooks:
+        hook()
 
 
 def _start_driver() -> None:
@@ -149,9 +157,14 @@ def _guard_forks() -> None:
         _initialized_at = traceback.StackSummary.extract(frames, lookup_lines=False)
         _initialized_at.reverse()
     if not _fork_guarded:
-        from flambeau.runtime import _allocator, _launch, _stream  # noqa: F401 - a child may not import
+        # All that the hooks need is imported here: a child may find the import lock held.
+        from flambeau.runtime import _allocator, _launch, _stream  # noqa: F401
 
-        os.register_at_fork(after_in_child=_after_fork_in_child)
+        os.register_at_fork(
+            before=_allocator.pause,
+            after_in_parent=_allocator.resume,
+            after_in_child=_after_fork_in_child,
+        )
         _fork_guarded = True
 
 

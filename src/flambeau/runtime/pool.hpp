@@ -19,6 +19,7 @@ struct AllocatorSettings {
   std::size_t large_segment = 20 * MiB;
   std::size_t max_split_size = SIZE_MAX;  // blocks of at least this size are never split
   std::size_t max_non_split_rounding = 20 * MiB;
+  double garbage_threshold = 0;  // share of the limit above which idle segments go back; 0: never
   unsigned roundup_divisions[16] = {};    // for sizes from 2^i MiB; 0 and 1 mean none
 
   std::size_t round(std::size_t bytes) const {

@@ -7,6 +7,7 @@ hears of explicit synchronisation as well. A thread inside a guard is judged by 
 
 from __future__ import annotations
 
+import linecache
 import sys
 import threading
 import traceback
@@ -116,7 +117,7 @@ class expect_no_sync:  # noqa: N801 - a context manager, used like a function
         stack = "".join(traceback.format_stack(sys._getframe(2)))
         self.found.append(Synchronization(operation, stack))
         if self.action == "error":
-            raise RuntimeError(_message(operation) + ", inside expect_no_sync()")
+            raise RuntimeError(f"{_message(operation)}; this thread is inside expect_no_sync()")
         if self.action == "warn":
             warnings.warn(_message(operation), stacklevel=3)
 
@@ -181,7 +182,7 @@ def report(operation: str, _mode: int = 0) -> None:
     if guard is not None:
         guard.note(operation)
     elif _process_mode == 2:
-        raise RuntimeError(f"{_message(operation)}, and set_sync_debug_mode('error') forbids that")
+        raise RuntimeError(f"{_message(operation)}; set_sync_debug_mode('error') forbids that")
     elif _process_mode == 1:
         warnings.warn(_message(operation), stacklevel=2)
 
@@ -194,4 +195,12 @@ def report_explicit(operation: str) -> None:
 
 
 def _message(operation: str) -> str:
-    return f"called a synchronizing CUDA operation: {operation} makes the host wait for the device"
+    frame = sys._getframe(2)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("flambeau."):
+        frame = frame.f_back
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    source = linecache.getline(file, line).strip()
+    return (
+        f"called a synchronizing CUDA operation: {operation} makes the host wait for the device, "
+        f"at {file}:{line}" + (f" in `{source}`" if source else "")
+    )

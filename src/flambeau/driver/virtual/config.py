@@ -86,7 +86,9 @@ def parse_plan(text: str) -> Plan:
     if not colon and name.isdigit():
         name, number = "", name
     elif colon and not number:
-        raise ValueError(f"{text!r} ends after its colon; virtual devices are asked for as {_GRAMMAR}")
+        raise ValueError(
+            f"{text!r} ends after its colon; virtual devices are asked for as {_GRAMMAR}"
+        )
     if number and not number.strip().isdigit():
         raise ValueError(
             f"{number!r} in {text!r} is not a number of devices; they are asked for as {_GRAMMAR}"

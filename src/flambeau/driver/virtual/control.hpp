@@ -29,18 +29,20 @@ inline void apply_progress() {
   });
 }
 
-// What is known of a failure with this status: of the calling thread's last call, else of the last
-// work that failed with it.
+// What is known of a failure with this status: of the calling thread's last call, else of what lost
+// the context of its current device, else of another one's.
 inline std::string explain_status(int status) {
+  std::string text;
   if (last_refusal.status == status && !last_refusal.text.empty()) {
-    std::string text;
     text.swap(last_refusal.text);
     return text;
   }
-  std::string text;
   with_machine([&](Machine &m) {
-    auto found = m.faults.find(status);
-    if (found != m.faults.end()) text = found->second;
+    for (const Device &device : m.devices) {
+      const Context &context = device.context;
+      const bool current = current_context.generation == m.generation && current_context.context == &context;
+      if (context.error == status && (text.empty() || current)) text = context.fault;
+    }
   });
   return text;
 }

@@ -78,8 +78,13 @@ def request(plan: Plan | None) -> None:
     _requested_plan = plan
 
 
+def requested_schedule() -> config.Schedule | None:
+    """The policy that was asked for by call; None if nobody did."""
+    return _requested_schedule
+
+
 def request_schedule(schedule: config.Schedule | None) -> None:
-    """Remember a policy for the machine, and apply it to one that runs."""
+    """Remember a policy, and apply it; None goes back to what ``FLAMBEAU_SCHEDULE`` says."""
     global _requested_schedule
     _requested_schedule = schedule
     applied = schedule or config.environment_schedule()

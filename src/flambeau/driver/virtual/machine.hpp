@@ -49,7 +49,6 @@ class Machine {
   std::unordered_map<CUstream, std::unique_ptr<Stream>> streams;
   std::unordered_map<CUevent, std::unique_ptr<Event>> events;
   std::unordered_map<CUfunction, std::unique_ptr<Function>> functions;
-  std::unordered_map<int, std::string> faults;   // status -> the work that last failed with it
   std::uint64_t memory_epoch = 1;                // moves on with every allocation and free
   std::uint64_t streams_made = 0;
   bool progress;

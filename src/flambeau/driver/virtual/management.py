@@ -79,6 +79,6 @@ class VirtualManagement:
         return self._models[self._check(index)].clock_khz // 1000
 
     def processes(self, index: int) -> list[ProcessInfo]:
-        """This process, if it has a context on the device."""
+        """Only the calling process, if it has a context on the device."""
         used = self.used_bytes(index)
         return [ProcessInfo(os.getpid(), used)] if used else []

@@ -11,7 +11,7 @@ from flambeau.driver import errors
 from flambeau.driver.virtual import _machine
 
 if TYPE_CHECKING:
-    from flambeau.driver.virtual.ptx import LoadedModule
+    from flambeau.driver.virtual.ptx.loader import LoadedModule
 
 __all__ = ["VirtualModules"]
 
@@ -41,7 +41,7 @@ class VirtualModules:
         UnsupportedPtxError
             It holds an instruction that virtual GPUs do not execute.
         """
-        from flambeau.driver.virtual import ptx
+        from flambeau.driver.virtual.ptx.loader import load
 
         text = _ptx_text(image)
         variables: list[int] = []
@@ -52,7 +52,7 @@ class VirtualModules:
             return variables[-1]
 
         try:
-            loaded = ptx.load(text, allocate)
+            loaded = load(text, allocate)
         except BaseException:
             _machine.unregister(device, [], variables)
             raise

@@ -59,8 +59,8 @@ inline bool add_device(Machine &machine, const Setup &setup, int physical) {
 // cuInit.
 inline CUresult start_process() {
   Process &p = process();
+  if (p.forked) return CUDA_ERROR_NOT_INITIALIZED;   // before the lock: its holder is not here
   std::lock_guard<std::mutex> guard(p.starting);
-  if (p.forked) return CUDA_ERROR_NOT_INITIALIZED;
   if (p.gate != CUDA_ERROR_NOT_INITIALIZED) return p.gate;
   const std::vector<int> visible =
       visible_devices(std::getenv("CUDA_VISIBLE_DEVICES"), machine_uuids(p.setup));

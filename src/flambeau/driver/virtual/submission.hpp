@@ -117,8 +117,10 @@ inline void Machine::settle_remote() {
 
 // The context is lost: what it still had to do is dropped, its waiters wake up.
 inline void Machine::fail(Context &context, CUresult status, const std::string &text) {
-  faults[status] = text;
-  if (!context.error) context.error = status;
+  if (!context.error) {
+    context.error = status;
+    context.fault = text;
+  }
   std::vector<NodePtr> lost;
   for (const auto &entry : unfinished_) {
     if (entry.second->context == &context && entry.second != running_) lost.push_back(entry.second);

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 __all__ = ["gemm"]
 
 
-
 def _numpy_dtype(name: str) -> np.dtype[Any]:
     if name == "bfloat16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        kind: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return kind
     return np.dtype(name)
 
 
@@ -33,7 +33,7 @@ def _matrices(
     span = (batch - 1) * strides[0] + (rows - 1) * strides[1] + columns
     memory = (ctypes.c_char * (span * dtype.itemsize)).from_address(address)
     steps = (strides[0] * dtype.itemsize, strides[1] * dtype.itemsize, dtype.itemsize)
-    return np.ndarray(shape, dtype, buffer=memory, strides=steps)
+    return np.ndarray(shape, dtype, buffer=memoryview(memory), strides=steps)
 
 
 def _to_tf32(values: NDArray[Any]) -> NDArray[Any]:

@@ -18,6 +18,7 @@ struct Context {
   Device *device = nullptr;
   int retained = 0;                  // active while above 0
   CUresult error = CUDA_SUCCESS;     // sticky: every later call on this context answers it
+  std::string fault;                 // what brought it about, for people
   Stream legacy;                     // the default stream
   std::set<Stream *> streams;        // the others
   std::vector<NodePtr> detached;     // what destroyed streams still had to do

@@ -21,6 +21,7 @@ inline void destroy_context(Call &call, Context &context) {
   Machine &machine = call.machine();
   context.retained = 0;
   context.error = CUDA_SUCCESS;
+  context.fault.clear();
   context.peers.clear();
   context.detached.clear();
   context.legacy.last = nullptr;

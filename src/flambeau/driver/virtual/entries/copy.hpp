@@ -8,50 +8,11 @@
 
 namespace flambeau::vgpu::entries {
 
+constexpr std::size_t STAGING_LIMIT = 64u << 20;
+
 // The answer to a copy or fill of memory that is not there.
 inline CUresult bad_range(Call &call, const char *what, std::uint64_t address, std::uint64_t bytes) {
   return call.fail(CUDA_ERROR_INVALID_VALUE, describe_bad_range(call.machine(), what, address, bytes));
-}
-
-// Pageable memory is read now, into a staging buffer; page-locked memory when the copy runs.
-inline CUresult MemcpyHtoDAsync(CUdeviceptr to, const void *from, std::size_t bytes, CUstream s) {
-  Call call(SUBMISSION_COST);
-  Stream *stream = call.stream(s);
-  if (!stream) return call.status();
-  if (bytes == 0) return CUDA_SUCCESS;
-  Machine &machine = call.machine();
-  const std::uint64_t source = reinterpret_cast<std::uint64_t>(from);
-  const Place target = place_of(machine, to);
-  if (!from) return CUDA_ERROR_INVALID_VALUE;
-  if (!target.device || !holds(target, to, bytes)) return bad_range(call, "A copy to", to, bytes);
-  const bool pinned = machine.host.holds(source, bytes);
-  std::unique_ptr<char[]> staged;
-  if (!pinned) {
-    staged.reset(new (std::nothrow) char[bytes]);
-    if (!staged) return CUDA_ERROR_OUT_OF_MEMORY;
-    std::memcpy(staged.get(), from, bytes);
-  }
-  const Transfer transfer{to, source, bytes, Direction::HostToDevice, !pinned, true, pinned};
-  machine.submit(*stream, std::make_unique<CopyTask>(transfer, std::move(staged)));
-  return CUDA_SUCCESS;
-}
-
-// A copy to pageable memory is done when the call returns.
-inline CUresult MemcpyDtoHAsync(void *to, CUdeviceptr from, std::size_t bytes, CUstream s) {
-  Call call(SUBMISSION_COST);
-  Stream *stream = call.stream(s);
-  if (!stream) return call.status();
-  if (bytes == 0) return CUDA_SUCCESS;
-  Machine &machine = call.machine();
-  const std::uint64_t target = reinterpret_cast<std::uint64_t>(to);
-  const Place source = place_of(machine, from);
-  if (!to) return CUDA_ERROR_INVALID_VALUE;
-  if (!source.device || !holds(source, from, bytes)) return bad_range(call, "A copy from", from, bytes);
-  const bool pinned = machine.host.holds(target, bytes);
-  const Transfer transfer{target, from, bytes, Direction::DeviceToHost, !pinned, pinned, true};
-  Context &context = *stream->context;
-  const NodePtr node = machine.submit(*stream, std::make_unique<CopyTask>(transfer, nullptr));
-  return pinned ? CUDA_SUCCESS : call.wait(context, {node});
 }
 
 // Either side may be page-locked host memory: addresses are unified.
@@ -71,6 +32,62 @@ inline CUresult copy_known(Call &call, CUdeviceptr to, CUdeviceptr from, std::si
   }
   machine.submit(stream, std::make_unique<CopyTask>(Transfer{to, from, bytes, direction}, nullptr));
   return CUDA_SUCCESS;
+}
+
+// Copy pageable memory aside. The machine is unlocked meanwhile, so the stream is looked up again.
+inline CUresult stage(Call &call, const void *from, std::size_t bytes, CUstream s, Stream **stream,
+                      std::unique_ptr<char[]> &staged) {
+  staged.reset(new (std::nothrow) char[bytes]);
+  if (!staged) return CUDA_ERROR_OUT_OF_MEMORY;
+  call.lock().unlock();
+  std::memcpy(staged.get(), from, bytes);
+  call.lock().lock();
+  *stream = call.stream(s);
+  return call.status();
+}
+
+// Pageable memory is read now, into a staging buffer; page-locked memory when the copy runs. What
+// is too large to stage is copied before the call returns, as CUDA may do.
+inline CUresult MemcpyHtoDAsync(CUdeviceptr to, const void *from, std::size_t bytes, CUstream s) {
+  Call call(SUBMISSION_COST);
+  Stream *stream = call.stream(s);
+  if (!stream) return call.status();
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (!from) return CUDA_ERROR_INVALID_VALUE;
+  Machine &machine = call.machine();
+  const std::uint64_t source = reinterpret_cast<std::uint64_t>(from);
+  const Place target = place_of(machine, to);
+  if (!target.device || !holds(target, to, bytes)) return bad_range(call, "A copy to", to, bytes);
+  if (place_of(machine, source).device) return copy_known(call, to, source, bytes, *stream);
+  const bool pinned = machine.host.holds(source, bytes), staging = !pinned && bytes <= STAGING_LIMIT;
+  std::unique_ptr<char[]> staged;
+  if (staging) {
+    const CUresult status = stage(call, from, bytes, s, &stream, staged);
+    if (status != CUDA_SUCCESS) return status;
+  }
+  Context &context = *stream->context;
+  const Transfer transfer{to, source, bytes, Direction::HostToDevice, !pinned, true, pinned};
+  const NodePtr node = machine.submit(*stream, std::make_unique<CopyTask>(transfer, std::move(staged)));
+  return pinned || staging ? CUDA_SUCCESS : call.wait(context, {node});
+}
+
+// A copy to pageable memory is done when the call returns.
+inline CUresult MemcpyDtoHAsync(void *to, CUdeviceptr from, std::size_t bytes, CUstream s) {
+  Call call(SUBMISSION_COST);
+  Stream *stream = call.stream(s);
+  if (!stream) return call.status();
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (!to) return CUDA_ERROR_INVALID_VALUE;
+  Machine &machine = call.machine();
+  const std::uint64_t target = reinterpret_cast<std::uint64_t>(to);
+  const Place source = place_of(machine, from);
+  if (!source.device || !holds(source, from, bytes)) return bad_range(call, "A copy from", from, bytes);
+  if (place_of(machine, target).device) return copy_known(call, target, from, bytes, *stream);
+  const bool pinned = machine.host.holds(target, bytes);
+  const Transfer transfer{target, from, bytes, Direction::DeviceToHost, !pinned, pinned, true};
+  Context &context = *stream->context;
+  const NodePtr node = machine.submit(*stream, std::make_unique<CopyTask>(transfer, nullptr));
+  return pinned ? CUDA_SUCCESS : call.wait(context, {node});
 }
 
 inline CUresult MemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream s) {

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "place.hpp"
+#include "pressure.hpp"
 
 namespace flambeau::vgpu {
 
@@ -38,6 +39,14 @@ inline std::string describe_bad_range(Machine &machine, const char *what, std::u
   return text + describe_address(machine, address);
 }
 
+// Whether the host's memory suffices for a write; else the report says so.
+inline bool hold(std::uint64_t address, std::uint64_t bytes, Report &report) {
+  report.fault = why_host_cannot_hold(address, bytes);
+  if (report.fault.empty()) return true;
+  report.status = CUDA_ERROR_OUT_OF_MEMORY;
+  return false;
+}
+
 class CopyTask final : public Task {
  public:
   CopyTask(const Transfer &transfer, std::unique_ptr<char[]> staged)
@@ -55,7 +64,7 @@ class CopyTask final : public Task {
 
   void run(Machine &machine, Context &context, Nanoseconds, Report &report) override {
     const Transfer &t = transfer_;
-    if (!allowed(machine, report)) return;
+    if (!allowed(machine, report) || !hold(t.to, t.bytes, report)) return;
     const void *from = staged_ ? staged_.get() : reinterpret_cast<const void *>(t.from);
     std::memmove(reinterpret_cast<void *>(t.to), from, t.bytes);
     report.duration = transfer_duration(t, context.device->model);
@@ -95,6 +104,7 @@ template <class Value> class FillTask final : public Task {
         return;
       }
     }
+    if (!hold(to_, bytes, report)) return;
     std::fill_n(reinterpret_cast<Value *>(to_), count_, value_);
     report.duration = COPY_OVERHEAD + transfer_time(static_cast<double>(bytes),
                                                     context.device->model.memory_bandwidth);

@@ -53,6 +53,7 @@ def create_kernel(
     registers: int,
     frame_bytes: int,
     in_order: bool,
+    uses_clock: bool,
     global_bytes: float,
     operations: float,
 ) -> int:

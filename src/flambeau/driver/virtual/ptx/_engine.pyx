@@ -25,7 +25,7 @@ cdef extern from "flambeau/driver/virtual/ptx/engine_run.hpp" namespace "flambea
         RunFunction run
         StepFunction step
         uint32_t frame_bytes, local_bytes
-        bint in_order
+        bint in_order, uses_clock
     void run_grid_of "flambeau::ptx::run"(const Launch&, Outcome&)
     const KernelInfo& info_of "flambeau::ptx::info"(const KernelCode*)
 
@@ -51,9 +51,8 @@ cdef extern from *:
         FLAMBEAU_FIELD(Context, multiprocessors),
         FLAMBEAU_FIELD(Frame, tid), FLAMBEAU_FIELD(Frame, flat), FLAMBEAU_FIELD(Frame, state),
         FLAMBEAU_FIELD(Frame, op), FLAMBEAU_FIELD(Frame, mask), FLAMBEAU_FIELD(Frame, value),
-        FLAMBEAU_FIELD(Frame, argument), FLAMBEAU_FIELD(Frame, result),
-        FLAMBEAU_FIELD(Frame, predicate), FLAMBEAU_FIELD(Frame, local),
-        FLAMBEAU_FIELD(Frame, payload), FLAMBEAU_FIELD(Frame, saved),
+        FLAMBEAU_FIELD(Frame, argument), FLAMBEAU_FIELD(Frame, predicate),
+        FLAMBEAU_FIELD(Frame, local), FLAMBEAU_FIELD(Frame, saved),
       };
       count = sizeof fields / sizeof *fields;
       return fields;
@@ -99,7 +98,7 @@ def helper_symbols() -> dict[str, int]:
 def create_kernel(
     *, str name, size_t run_address, size_t step_address, parameters, sites, files, globals,
     uint32_t static_shared, uint32_t local_bytes, uint32_t max_threads, uint32_t registers,
-    uint32_t frame_bytes, bint in_order, double global_bytes, double operations,
+    uint32_t frame_bytes, bint in_order, bint uses_clock, double global_bytes, double operations,
 ) -> int:
     cdef CompiledKernel* code = new CompiledKernel()
     cdef Site site
@@ -119,6 +118,7 @@ def create_kernel(
     code.frame_bytes = frame_bytes
     code.local_bytes = local_bytes
     code.in_order = in_order
+    code.uses_clock = uses_clock
     code.info.name = code.name.c_str()
     code.info.static_shared = static_shared
     code.info.local_bytes = local_bytes

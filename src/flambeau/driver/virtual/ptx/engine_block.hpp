@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One block of a kernel that yields: its threads, their memory, and who may go on when.
 #pragma once
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 
@@ -19,7 +20,7 @@ class Buffer {
     }
     return memory_.get();
   }
-  std::size_t size() const { return size_; }
+  unsigned char *data() const { return memory_.get(); }
 
  private:
   struct Free {
@@ -62,6 +63,13 @@ inline void place(Context &context, std::uint64_t block) {
   context.multiprocessor = static_cast<std::uint32_t>(block % context.multiprocessors);
 }
 
+// Where the lanes of a warp stand. A lane in none of the sets has finished.
+struct Lanes {
+  std::uint32_t ready, at_warp, at_barrier, spinning;
+
+  std::uint32_t living() const { return ready | at_warp | at_barrier | spinning; }
+};
+
 class Block {
  public:
   enum class Progress { done, spinning, fault };
@@ -70,10 +78,12 @@ class Block {
     prepare(context_, job, shared_, sites_);
     code_ = job.launch->code;
     threads_ = job.threads;
+    warps_.resize((threads_ + WARP - 1) / WARP);
     stride_ = align(code_->frame_bytes, 64);
     frames_.reserve(stride_ * threads_);
     local_stride_ = align(code_->local_bytes, 16);
     local_.reserve(local_stride_ * threads_ + 16);
+    if (code_->uses_clock) clocks_.resize(threads_);
   }
 
   void begin(std::uint64_t index);
@@ -82,29 +92,38 @@ class Block {
 
  private:
   Frame &frame(std::uint32_t t) {
-    return *reinterpret_cast<Frame *>(frames_.reserve(0) + stride_ * t);
+    return *reinterpret_cast<Frame *>(frames_.data() + stride_ * t);
   }
-  bool step_lanes(Warp &warp, int count, bool &again);
-  bool release_warp(Warp &warp, int count);
-  bool release_active(Warp &warp, int count);
-  bool run_warp(std::uint32_t first, bool &spinning);
+  int step(Frame &f);
+  bool step_lanes(Lanes &lanes, Warp &warp);
+  bool release_warp(Lanes &lanes, Warp &warp);
+  bool release_active(Lanes &lanes, Warp &warp);
+  bool run_warp(std::uint32_t number, bool &spinning_seen);
+  void arrive(Lanes &lanes, Frame &f, std::uint32_t bit);
   bool release_barriers();
-  void release_barrier(std::uint32_t number, std::uint32_t waiting);
+  void release_barrier(std::uint32_t number);
   void report_deadlock();
+
+  struct Barrier {
+    std::uint32_t waiting = 0, arrived = 0, expected = 0, votes = 0;
+  };
 
   Context context_{};
   const KernelCode *code_ = nullptr;
   std::uint32_t threads_ = 0, alive_ = 0;
   std::uint64_t stride_ = 0, local_stride_ = 0;
-  std::uint32_t arrived_[16] = {};
+  std::vector<Lanes> warps_;
+  std::vector<std::uint64_t> clocks_;
+  Barrier barriers_[16];
   Buffer frames_, local_, shared_, sites_;
 };
 
 inline void Block::begin(std::uint64_t index) {
   place(context_, index);
   alive_ = threads_;
-  std::memset(arrived_, 0, sizeof arrived_);
-  const std::uint64_t local = reinterpret_cast<std::uint64_t>(local_.reserve(0));
+  std::fill(std::begin(barriers_), std::end(barriers_), Barrier{});
+  std::fill(clocks_.begin(), clocks_.end(), context_.clock_start);
+  const std::uint64_t local = reinterpret_cast<std::uint64_t>(local_.data());
   std::uint32_t x = 0, y = 0, z = 0;
   for (std::uint32_t t = 0; t < threads_; ++t) {
     Frame &f = frame(t);
@@ -112,148 +131,154 @@ inline void Block::begin(std::uint64_t index) {
     f.flat = t;
     f.lane = t % WARP;
     f.state = 0;
-    f.status = ready;
     f.local = local + local_stride_ * t;
-    f.clock = context_.clock_start;
     if (++x == context_.block_dim[0]) { x = 0; if (++y == context_.block_dim[1]) { y = 0; ++z; } }
+  }
+  for (std::uint32_t w = 0; w < warps_.size(); ++w) {
+    const std::uint32_t count = std::min<std::uint32_t>(threads_ - w * WARP, WARP);
+    warps_[w] = {count == WARP ? ~0u : (1u << count) - 1, 0, 0, 0};
   }
 }
 
+// Run a thread to its next yield, with its own clock.
+inline int Block::step(Frame &f) {
+  if (!code_->uses_clock) return code_->step(&context_, &f);
+  context_.clock = clocks_[f.flat];
+  const int yield = code_->step(&context_, &f);
+  clocks_[f.flat] = context_.clock;
+  if (yield == finished) context_.clock_end = std::max(context_.clock_end, context_.clock);
+  return yield;
+}
+
+// A thread came to a barrier: it waits, or with `arrive` goes on.
+inline void Block::arrive(Lanes &lanes, Frame &f, std::uint32_t bit) {
+  Barrier &barrier = barriers_[f.argument[0] & 15];
+  if (static_cast<BarrierOp>(f.op) == BarrierOp::arrive) {
+    ++barrier.arrived;
+    return;
+  }
+  ++barrier.waiting;
+  barrier.expected = f.mask;
+  if (static_cast<BarrierOp>(f.op) != BarrierOp::sync) barrier.votes += f.value & 1;
+  lanes.ready &= ~bit;
+  lanes.at_barrier |= bit;
+}
+
 // Let every ready lane run until it yields. False after a fault.
-inline bool Block::step_lanes(Warp &warp, int count, bool &again) {
-  for (int lane = 0; lane < count; ++lane) {
-    Frame &f = *warp.lanes[lane];
-    if (f.status != ready) continue;
-    context_.clock = f.clock;
-    f.status = code_->step(&context_, &f);
-    f.clock = context_.clock;
-    if (f.status == at_barrier && static_cast<BarrierOp>(f.op) == BarrierOp::arrive) {
-      ++arrived_[f.argument[0] & 15];
-      f.status = ready;
-      again = true;
-    } else if (f.status == finished) {
-      --alive_;
-      if (f.clock > context_.clock_end) context_.clock_end = f.clock;
-    } else if (f.status == faulted) {
-      return false;
+inline bool Block::step_lanes(Lanes &lanes, Warp &warp) {
+  for (std::uint32_t open = lanes.ready; open; open &= open - 1) {
+    const int lane = __builtin_ctz(open);
+    const std::uint32_t bit = 1u << lane;
+    switch (step(*warp.lanes[lane])) {
+      case at_warp: lanes.ready &= ~bit; lanes.at_warp |= bit; break;
+      case at_barrier: arrive(lanes, *warp.lanes[lane], bit); break;
+      case spinning: lanes.ready &= ~bit; lanes.spinning |= bit; break;
+      case finished: lanes.ready &= ~bit; --alive_; break;
+      default: return false;
     }
   }
   return true;
 }
 
 // Carry out the operations whose lanes have all come. True if any lane may go on.
-inline bool Block::release_warp(Warp &warp, int count) {
-  std::uint32_t living = 0, waiting = 0;
-  for (int lane = 0; lane < count; ++lane) {
-    const Frame &f = *warp.lanes[lane];
-    if (f.status != finished) living |= 1u << lane;
-    if (f.status == at_warp && static_cast<WarpOp>(f.op) != WarpOp::active) waiting |= 1u << lane;
-  }
-  bool released = false;
-  for (std::uint32_t open = waiting; open;) {
+inline bool Block::release_warp(Lanes &lanes, Warp &warp) {
+  const std::uint32_t living = lanes.living();
+  for (std::uint32_t open = lanes.at_warp; open;) {
     const int lane = __builtin_ctz(open);
     const Frame &leader = *warp.lanes[lane];
-    const std::uint32_t group = (leader.mask & living) | 1u << lane;
+    const WarpOp op = static_cast<WarpOp>(leader.op);
+    const std::uint32_t mask = leader.mask, group = (mask & living) | 1u << lane;
     open &= open - 1;
-    if ((group & waiting) != group) continue;
+    if (op == WarpOp::active || (group & lanes.at_warp) != group) continue;
     bool agree = true;
-    warp.each(group, [&](Frame &f) { agree &= f.mask == leader.mask && f.op == leader.op; });
+    warp.each(group, [&](Frame &f) { agree &= f.mask == mask && f.op == leader.op; });
     if (!agree) continue;
-    warp.perform(group, static_cast<WarpOp>(leader.op));
-    warp.each(group, [](Frame &f) { f.status = ready; });
-    waiting &= ~group;
+    warp.perform(group, op);
+    lanes.at_warp &= ~group;
+    lanes.ready |= group;
     open &= ~group;
-    released = true;
   }
-  return released;
+  return lanes.ready != 0;
 }
 
 // Lanes that ask who is active with them get the lanes that stand at the same place.
-inline bool Block::release_active(Warp &warp, int count) {
-  for (int lane = 0; lane < count; ++lane) {
-    const Frame &leader = *warp.lanes[lane];
-    if (leader.status != at_warp || static_cast<WarpOp>(leader.op) != WarpOp::active) continue;
+inline bool Block::release_active(Lanes &lanes, Warp &warp) {
+  for (std::uint32_t open = lanes.at_warp; open; open &= open - 1) {
+    const Frame &leader = *warp.lanes[__builtin_ctz(open)];
+    if (static_cast<WarpOp>(leader.op) != WarpOp::active) continue;
     std::uint32_t group = 0;
-    for (int other = lane; other < count; ++other) {
-      const Frame &f = *warp.lanes[other];
-      if (f.status == at_warp && f.op == leader.op && f.state == leader.state) group |= 1u << other;
-    }
+    warp.each(open, [&](Frame &f) {
+      if (f.op == leader.op && f.state == leader.state) group |= 1u << f.lane;
+    });
     warp.perform(group, WarpOp::active);
-    warp.each(group, [](Frame &f) { f.status = ready; });
+    lanes.at_warp &= ~group;
+    lanes.ready |= group;
     return true;
   }
   return false;
 }
 
-inline bool Block::run_warp(std::uint32_t first, bool &spinning_seen) {
+inline bool Block::run_warp(std::uint32_t number, bool &spinning_seen) {
+  Lanes &lanes = warps_[number];
+  if (lanes.ready == 0) return true;
   Warp warp;
-  const int count = static_cast<int>(threads_ - first < WARP ? threads_ - first : WARP);
-  for (int lane = 0; lane < count; ++lane) warp.lanes[lane] = &frame(first + lane);
-  for (bool again = true; again;) {
-    again = false;
-    if (!step_lanes(warp, count, again)) return false;
-    again |= release_warp(warp, count);
-    if (!again) again = release_active(warp, count);
+  for (std::uint32_t open = lanes.living(); open; open &= open - 1) {
+    const int lane = __builtin_ctz(open);
+    warp.lanes[lane] = &frame(number * WARP + lane);
   }
-  for (int lane = 0; lane < count; ++lane)
-    if (warp.lanes[lane]->status == spinning) {
-      warp.lanes[lane]->status = ready;
-      spinning_seen = true;
-    }
+  do {
+    if (!step_lanes(lanes, warp)) return false;
+  } while (lanes.ready || (lanes.at_warp && (release_warp(lanes, warp) ||
+                                             release_active(lanes, warp))));
+  spinning_seen |= lanes.spinning != 0;
+  lanes.ready = lanes.spinning;
+  lanes.spinning = 0;
   return true;
 }
 
-inline void Block::release_barrier(std::uint32_t number, std::uint32_t waiting) {
-  std::uint32_t count = 0;
-  const auto each = [&](auto visit) {
-    for (std::uint32_t t = 0; t < threads_; ++t) {
-      Frame &f = frame(t);
-      if (f.status == at_barrier && (f.argument[0] & 15) == number) visit(f);
+inline void Block::release_barrier(std::uint32_t number) {
+  const Barrier barrier = barriers_[number];
+  barriers_[number] = Barrier{};
+  for (std::uint32_t w = 0; w < warps_.size(); ++w) {
+    Lanes &lanes = warps_[w];
+    for (std::uint32_t open = lanes.at_barrier; open; open &= open - 1) {
+      const int lane = __builtin_ctz(open);
+      Frame &f = frame(w * WARP + lane);
+      if ((f.argument[0] & 15) != number) continue;
+      f.value = barrier.votes;
+      f.predicate = static_cast<BarrierOp>(f.op) == BarrierOp::red_and
+                        ? barrier.votes == barrier.waiting : barrier.votes != 0;
+      lanes.at_barrier &= ~(1u << lane);
+      lanes.ready |= 1u << lane;
     }
-  };
-  each([&](Frame &f) { count += static_cast<std::uint32_t>(f.value & 1); });
-  each([&](Frame &f) {
-    switch (static_cast<BarrierOp>(f.op)) {
-      case BarrierOp::red_popc: f.result = count; break;
-      case BarrierOp::red_and: f.predicate = count == waiting; break;
-      case BarrierOp::red_or: f.predicate = count != 0; break;
-      default: break;
-    }
-    f.status = ready;
-  });
-  arrived_[number] = 0;
+  }
 }
 
 inline bool Block::release_barriers() {
-  std::uint32_t waiting[16] = {}, expected[16] = {};
-  for (std::uint32_t t = 0; t < threads_; ++t) {
-    const Frame &f = frame(t);
-    if (f.status != at_barrier) continue;
-    ++waiting[f.argument[0] & 15];
-    expected[f.argument[0] & 15] = f.mask;
-  }
   bool released = false;
   for (std::uint32_t number = 0; number < 16; ++number) {
-    if (!waiting[number]) continue;
-    const std::uint32_t need = expected[number] ? expected[number] : alive_;
-    if (waiting[number] + arrived_[number] < need) continue;
-    release_barrier(number, waiting[number]);
+    const Barrier &barrier = barriers_[number];
+    if (!barrier.waiting) continue;
+    const std::uint32_t need = barrier.expected ? barrier.expected : alive_;
+    if (barrier.waiting + barrier.arrived < need) continue;
+    release_barrier(number);
     released = true;
   }
   return released;
 }
 
 inline void Block::report_deadlock() {
-  std::uint32_t at_barriers = 0, at_warps = 0, first = threads_;
-  for (std::uint32_t t = 0; t < threads_; ++t) {
-    const int status = frame(t).status;
-    at_barriers += status == at_barrier;
-    at_warps += status == at_warp;
-    if (first == threads_ && status != finished) first = t;
+  int at_barriers = 0, at_warps = 0;
+  std::uint32_t first = threads_;
+  for (std::uint32_t w = 0; w < warps_.size(); ++w) {
+    at_barriers += __builtin_popcount(warps_[w].at_barrier);
+    at_warps += __builtin_popcount(warps_[w].at_warp);
+    if (first == threads_ && warps_[w].living())
+      first = w * WARP + __builtin_ctz(warps_[w].living());
   }
   char text[256];
   std::snprintf(text, sizeof text,
-                "the block cannot go on: %u threads wait at barriers and %u in warp operations for "
+                "the block cannot go on: %d threads wait at barriers and %d in warp operations for "
                 "threads that will not come; on a GPU this hangs", at_barriers, at_warps);
   report(context_, first, ~0u, 702, 0, text);
 }
@@ -261,8 +286,8 @@ inline void Block::report_deadlock() {
 inline Block::Progress Block::advance() {
   for (;;) {
     bool spinning_seen = false;
-    for (std::uint32_t first = 0; first < threads_; first += WARP)
-      if (!run_warp(first, spinning_seen)) return Progress::fault;
+    for (std::uint32_t w = 0; w < warps_.size(); ++w)
+      if (!run_warp(w, spinning_seen)) return Progress::fault;
     if (alive_ == 0) return Progress::done;
     if (release_barriers()) continue;
     if (spinning_seen) return Progress::spinning;

@@ -20,7 +20,8 @@ struct Site {
   std::uint32_t ptx_line, file, line;  // file is an index; line 0 where there is no line info
 };
 
-// The range that a site touched last: an address is good if address - begin < span.
+// The range that a site touched last. Both are in step with the site's access size: an address is
+// good if address - begin is a multiple of the size and, in units of it, less than span.
 struct SiteCache {
   std::uint64_t begin, span;
 };
@@ -35,26 +36,20 @@ enum class WarpOp : std::uint32_t {
 };
 enum class BarrierOp : std::uint32_t { sync, arrive, red_popc, red_and, red_or };
 
-constexpr int PAYLOAD_WORDS = 16;
-
-// A thread of a kernel that yields. Registers that outlive a yield follow at `saved`.
+// A thread of a kernel that yields: one cache line, behind which its registers are saved.
 struct Frame {
   std::uint32_t tid[3], flat;
-  std::uint32_t state;   // where to go on
-  std::int32_t status;   // a Yield, or `ready`
-  std::uint32_t op;      // WarpOp or BarrierOp
-  std::uint32_t mask;    // lanes of a warp operation; a barrier's thread count, 0 for all
-  std::uint64_t value;   // what the thread brings
-  std::uint32_t argument[2];  // lane and clamp of a shuffle; a barrier's number
-  std::uint64_t result;
-  std::uint32_t predicate;
+  std::uint32_t state;        // where to go on
   std::uint32_t lane;
-  std::uint64_t local;   // this thread's local memory
-  std::uint64_t clock;
-  std::uint32_t payload[PAYLOAD_WORDS];
+  std::uint32_t op;           // WarpOp or BarrierOp
+  std::uint32_t mask;         // lanes of a warp operation; a barrier's thread count, 0 for all
+  std::uint64_t value;        // what the thread brings, and then the result
+  std::uint32_t argument[2];  // lane and clamp of a shuffle; a barrier's number
+  std::uint32_t predicate;
+  std::uint32_t unused;
+  std::uint64_t local;        // this thread's local memory
   unsigned char saved[];
 };
-constexpr std::int32_t ready = 4;
 
 struct Job;
 
@@ -88,6 +83,7 @@ struct KernelCode {
   std::uint32_t frame_bytes = 0;
   std::uint32_t local_bytes = 0;  // per thread, the call stack included
   bool in_order = false;          // threads poll memory: blocks must start strictly in order
+  bool uses_clock = false;
 };
 
 // The grid that runs now.

@@ -14,6 +14,13 @@ inline bool within(std::uint64_t address, std::uint64_t bytes, std::uint64_t beg
   return address >= begin && bytes <= length && address - begin <= length - bytes;
 }
 
+// Remember a range for a site, from its first aligned address on.
+inline void remember(SiteCache &cache, std::uint64_t begin, std::uint64_t end,
+                     std::uint64_t bytes) {
+  begin = (begin + bytes - 1) / bytes * bytes;
+  cache = {begin, end > begin ? (end - begin) / bytes : 0};
+}
+
 // A global or generic address that the site's cache does not cover: 0 if it may be accessed.
 inline int check(Context *context, std::uint32_t thread, std::uint64_t local, std::uint64_t address,
                  std::uint32_t site_index) {
@@ -27,11 +34,12 @@ inline int check(Context *context, std::uint32_t thread, std::uint64_t local, st
   SiteCache &cache = context->sites[site_index];
   if (const MemoryRange *range = find_range(*job.launch->memory, address)) {
     if (range->end - address >= bytes) {
-      cache = {range->begin, range->end - range->begin - bytes + 1};
+      remember(cache, range->begin, range->end, bytes);
       return 0;
     }
   } else if (within(address, bytes, (std::uint64_t)context->shared, context->shared_size)) {
-    cache = {(std::uint64_t)context->shared, context->shared_size - bytes + 1};
+    remember(cache, (std::uint64_t)context->shared,
+             (std::uint64_t)context->shared + context->shared_size, bytes);
     return 0;
   } else if (within(address, bytes, local, context->local_limit) ||
              (site.access == Access::read &&

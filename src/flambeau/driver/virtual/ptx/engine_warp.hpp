@@ -56,24 +56,31 @@ struct Warp {
   }
 
   void shuffle(std::uint32_t group, WarpOp op) {
+    std::uint64_t brought[WARP];
+    each(group, [&](Frame &f) { brought[f.lane] = f.value; });
     each(group, [&](Frame &f) {
       bool inside = false;
       const auto source = shuffle_source(op, f.lane, f.argument[0], f.argument[1], inside);
-      f.result = (group >> source & 1 ? lanes[source] : &f)->value;
+      f.value = brought[group >> source & 1 ? source : f.lane];
       f.predicate = inside;
     });
   }
 
   void match(std::uint32_t group, bool all) {
-    const std::uint64_t first = lanes[__builtin_ctz(group)]->value;
+    std::uint64_t brought[WARP];
+    each(group, [&](Frame &f) { brought[f.lane] = f.value; });
+    const std::uint64_t first = brought[__builtin_ctz(group)];
     bool same = true;
     each(group, [&](Frame &f) { same &= f.value == first; });
     each(group, [&](Frame &f) {
       f.predicate = same;
       std::uint32_t equal = 0;
       if (all) equal = same ? group : 0;
-      else each(group, [&](Frame &g) { equal |= std::uint32_t(g.value == f.value) << g.lane; });
-      f.result = equal;
+      else
+        each(group, [&](Frame &g) {
+          equal |= std::uint32_t(brought[g.lane] == brought[f.lane]) << g.lane;
+        });
+      f.value = equal;
     });
   }
 
@@ -109,7 +116,7 @@ inline void Warp::perform(std::uint32_t group, WarpOp op) {
       });
     }
   }
-  each(group, [&](Frame &f) { f.result = result; f.predicate = result; });
+  each(group, [&](Frame &f) { f.value = f.predicate = result; });
 }
 
 }  // namespace flambeau::ptx

@@ -181,7 +181,7 @@ def absolute(f: Lowering, i: Instruction) -> None:
     result(f, i, f.call(kind, f"llvm.abs.{kind}", f"{kind} {a}", "i1 false"))
 
 
-@lowers("not", kind="integer")
+@lowers("not", kind="integer", types="pred b16 b32 b64")
 def invert(f: Lowering, i: Instruction) -> None:
     """``not``."""
     kind, (a,) = sources(f, i)
@@ -230,7 +230,7 @@ def reverse_bits(f: Lowering, i: Instruction) -> None:
 # Two sources and more
 
 
-@lowers("and or xor", kind="integer")
+@lowers("and or xor", kind="integer", types="pred b16 b32 b64")
 def logic(f: Lowering, i: Instruction) -> None:
     """``and``, ``or``, ``xor``, on predicates too."""
     kind, (a, b) = sources(f, i)

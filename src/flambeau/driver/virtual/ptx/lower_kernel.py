@@ -21,6 +21,7 @@ from flambeau.driver.virtual.ptx.syntax import Function, Instruction, Label, Reg
 __all__ = ["FunctionLowering"]
 
 CLOCK_STEP = 32  # cycles that reading a clock register takes
+EXITED = 1000  # what a thread returns that left by `exit`, from however deep a call
 SPIN_PATIENCE = 64  # turns of a polling loop before other threads get theirs
 _COORDINATES = {"%tid": "t", "%ctaid": "c"}
 _DIMENSIONS = {"%ntid": "block_dim", "%nctaid": "grid_dim"}
@@ -257,7 +258,7 @@ class FunctionLowering(Lowering):
         elif branch.opcode == "brx":
             self._branch_by_index(branch)
         else:
-            self.emit("ret i32 1" if branch.opcode == "exit" else "ret i32 0")
+            self.emit(f"ret i32 {EXITED}" if branch.opcode == "exit" else "ret i32 0")
 
     def _branch_by_index(self, branch: Instruction) -> None:
         label = branch.operands[1]

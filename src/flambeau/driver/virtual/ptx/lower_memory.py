@@ -59,8 +59,7 @@ def check_address(f: Lowering, address: str, size: int, access: int, i: Instruct
     second = f.value(f"getelementptr i8, ptr {entry}, i64 8")
     span = f.value(f"load i64, ptr {second}")
     distance = f.value(f"sub i64 {address}, {begin}")
-    good = f.value(f"icmp ult i64 {distance}, {span}")
-    good = and_aligned(f, good, address, size)
+    good = f.value(f"icmp ult i64 {in_units(f, distance, size)}, {span}")
 
     def slow() -> str:
         f.unit.declare("fl_check", "declare i32 {}(ptr, i32, i64, i64, i32) cold nounwind")
@@ -73,13 +72,16 @@ def check_address(f: Lowering, address: str, size: int, access: int, i: Instruct
     f.fault_unless(good, slow)
 
 
-def and_aligned(f: Lowering, good: str, address: str, size: int) -> str:
-    """Both an i1 and that an address is a multiple of the access size."""
+def in_units(f: Lowering, offset: str, size: int) -> str:
+    """An offset divided by the access size; huge where it is not a multiple.
+
+    The rotation moves the low bits, which must be zero, to the top, so that one comparison
+    answers for bounds and alignment.
+    """
     if size == 1:
-        return good
-    low = f.value(f"and i64 {address}, {size - 1}")
-    aligned = f.value(f"icmp eq i64 {low}, 0")
-    return f.value(f"and i1 {good}, {aligned}")
+        return offset
+    shift = size.bit_length() - 1
+    return f.call("i64", "llvm.fshr.i64", f"i64 {offset}", f"i64 {offset}", f"i64 {shift}")
 
 
 def offset_pointer(
@@ -89,10 +91,8 @@ def offset_pointer(
     is_shared = space == "shared"
     if not (is_shared and known_inside(f, offset, size)):
         limit = f.context("shared_size" if is_shared else "local_limit", "i64")
-        above = f.value(f"add i64 {limit}, 1")
-        span = f.call("i64", "llvm.usub.sat.i64", f"i64 {above}", f"i64 {size}")
-        good = f.value(f"icmp ult i64 {offset}, {span}")
-        good = and_aligned(f, good, offset, size)
+        span = f.value(f"lshr i64 {limit}, {size.bit_length() - 1}")
+        good = f.value(f"icmp ult i64 {in_units(f, offset, size)}, {span}")
         site = f.unit.site(access, size, i)
 
         def slow() -> None:

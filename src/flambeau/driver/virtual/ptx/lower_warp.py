@@ -69,7 +69,7 @@ def shuffle(f: Lowering, i: Instruction) -> None:
         store(f, "argument", "i32", f.read(i.operands[2 + n], "i32"), n)
     mode = next(m for m in i.modifiers if m in {"up", "down", "bfly", "idx"})
     warp_yield(f, i, mode, i.operands[4])
-    low = f.value(f"trunc i64 {outcome(f, 'result', 'i64')} to i32")
+    low = f.value(f"trunc i64 {outcome(f, 'value', 'i64')} to i32")
     write_pair(f, i, low, "i32")
 
 
@@ -83,7 +83,7 @@ def vote(f: Lowering, i: Instruction) -> None:
     mode = next(m for m in i.modifiers if m in {"all", "any", "uni", "ballot"})
     warp_yield(f, i, mode, i.operands[2])
     if mode == "ballot":
-        f.write(i.operands[0], f.value(f"trunc i64 {outcome(f, 'result', 'i64')} to i32"), "i32")
+        f.write(i.operands[0], f.value(f"trunc i64 {outcome(f, 'value', 'i64')} to i32"), "i32")
     else:
         f.write(i.operands[0], predicate(f), "i1")
 
@@ -95,7 +95,7 @@ def match(f: Lowering, i: Instruction) -> None:
     value = f.read(i.operands[1], kind)
     store(f, "value", "i64", f.convert(value, kind, "i64"))
     warp_yield(f, i, "match_all" if "all" in i.modifiers else "match_any", i.operands[2])
-    write_pair(f, i, f.value(f"trunc i64 {outcome(f, 'result', 'i64')} to i32"), "i32")
+    write_pair(f, i, f.value(f"trunc i64 {outcome(f, 'value', 'i64')} to i32"), "i32")
 
 
 @lowers("redux", modifiers="sync add min max and or xor", types="u32 s32 b32")
@@ -107,14 +107,14 @@ def reduce(f: Lowering, i: Instruction) -> None:
     if mode in {"min", "max"}:
         mode = f"{i.type[0]}{mode}"
     warp_yield(f, i, mode, i.operands[2])
-    f.write(i.operands[0], f.value(f"trunc i64 {outcome(f, 'result', 'i64')} to i32"), "i32")
+    f.write(i.operands[0], f.value(f"trunc i64 {outcome(f, 'value', 'i64')} to i32"), "i32")
 
 
 @lowers("activemask", types="b32")
 def active_mask(f: Lowering, i: Instruction) -> None:
     """``activemask``: the lanes that have come to the same place."""
     warp_yield(f, i, "active", Immediate(0))
-    f.write(i.operands[0], f.value(f"trunc i64 {outcome(f, 'result', 'i64')} to i32"), "i32")
+    f.write(i.operands[0], f.value(f"trunc i64 {outcome(f, 'value', 'i64')} to i32"), "i32")
 
 
 @lowers("bar barrier", modifiers="sync arrive red warp aligned cta popc and or", types="u32 pred")
@@ -134,7 +134,7 @@ def barrier(f: Lowering, i: Instruction) -> None:
     store(f, "mask", "i32", f.read(operands[1], "i32") if len(operands) > 1 else "0")
     f.yield_point(AT_BARRIER, f.live_after[id(i)])
     if mode == "popc":
-        f.write(i.operands[0], f.value(f"trunc i64 {outcome(f, 'result', 'i64')} to i32"), "i32")
+        f.write(i.operands[0], f.value(f"trunc i64 {outcome(f, 'value', 'i64')} to i32"), "i32")
     elif reduces:
         f.write(i.operands[0], predicate(f), "i1")
 

@@ -1,0 +1,613 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Making tensors: from data, filled, and as sequences."""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+from flambeau.ops.codegen import arithmetic_type, cuda_type
+from flambeau.ops.common import THREADS, kernel, launch_linear
+from flambeau.ops.promotion import get_default_dtype
+from flambeau.ops.registry import FUNCTIONS, OPS, public
+from flambeau.runtime import _dtype, _tensor
+from flambeau.runtime._device import get_default_device
+from flambeau.runtime._tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flambeau.runtime._dtype import dtype
+
+    Device = Any
+
+empty = _tensor.empty
+for _name in ("empty", "empty_like", "empty_strided"):
+    FUNCTIONS[_name] = getattr(_tensor, _name)
+
+
+# -- from data -------------------------------------------------------------------------------------
+
+
+def _is_array(data: Any) -> bool:  # noqa: ANN401
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(data, (numpy.ndarray, numpy.generic))
+
+
+def _finished(
+    made: Tensor, device: Device, pin_memory: bool, requires_grad: bool
+) -> Tensor:
+    made = made.to(get_default_device() if device is None else device)
+    if pin_memory:
+        made = made.pin_memory()
+    return made.requires_grad_() if requires_grad else made
+
+
+@public(method=False)
+def tensor(
+    data: Any,  # noqa: ANN401
+    *,
+    dtype: dtype | None = None,
+    device: Device = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """Make a tensor with a copy of some data.
+
+    Parameters
+    ----------
+    data
+        A number, nested sequences of numbers, a NumPy array, or a tensor.
+    dtype
+        By default what the data need: bool, int64, the default floating-point dtype, or the
+        array's own.
+    device
+        By default the default device, for a tensor its own.
+    requires_grad
+        Whether gradients shall be recorded for it.
+    pin_memory
+        Put a host tensor into pinned memory.
+
+    Raises
+    ------
+    ValueError
+        Sequences are ragged.
+    RuntimeError
+        A number does not fit the dtype.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.tensor([[1, 2], [3, 4]], device="cuda")
+    tensor([[1, 2],
+            [3, 4]], device='cuda:0')
+    """
+    if isinstance(data, Tensor):
+        made = data.detach().to(device=device, dtype=dtype, copy=True)
+        return made.requires_grad_() if requires_grad else made
+    if _is_array(data):
+        from flambeau.ops import host
+
+        made = host.tensor_of(data, None if dtype is None else dtype.code)
+    else:
+        made = _tensor.from_sequence(data, dtype)
+    return _finished(made, device, pin_memory, requires_grad)
+
+
+@public(method=False)
+def as_tensor(data: Any, dtype: dtype | None = None, device: Device = None) -> Tensor:  # noqa: ANN401
+    """Make a tensor, sharing memory with `data` where possible.
+
+    Parameters
+    ----------
+    data
+        A tensor, a NumPy array, or what `tensor` takes.
+    dtype, device
+        Where these differ from the data's own a copy is made.
+    """
+    if isinstance(data, Tensor):
+        return data.to(device=device, dtype=dtype)
+    if _is_array(data) and data.ndim:
+        return from_numpy(data).to(
+            device=get_default_device() if device is None else device, dtype=dtype
+        )
+    return tensor(data, dtype=dtype, device=device)  # type: ignore[no-any-return]
+
+
+@public(method=False)
+def asarray(
+    obj: Any,  # noqa: ANN401
+    *,
+    dtype: dtype | None = None,
+    device: Device = None,
+    copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Make a tensor; `copy` True always copies, False refuses to, None copies where needed."""
+    if copy:
+        made = tensor(obj, dtype=dtype, device=device)
+    else:
+        made = as_tensor(obj, dtype, device)
+        shared = isinstance(obj, Tensor) and made.data_ptr() == obj.data_ptr()
+        if copy is False and not shared and not (_is_array(obj) and made.device.type == "cpu"):
+            raise ValueError(
+                "can't alias tensor: copy=False was given and this dtype, device or type of "
+                "object needs a copy"
+            )
+    return made.requires_grad_() if requires_grad else made
+
+
+@public(method=False)
+def from_numpy(ndarray: Any) -> Tensor:  # noqa: ANN401
+    """Make a host tensor that shares memory with a NumPy array.
+
+    Parameters
+    ----------
+    ndarray
+        An array with non-negative strides that are multiples of its item size.
+
+    Raises
+    ------
+    TypeError
+        It is no array, or its dtype has no counterpart.
+    ValueError
+        A stride is negative.
+    """
+    if not _is_array(ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
+    from flambeau.ops import host
+
+    code = host.scalar_type(ndarray.dtype)
+    item = ndarray.dtype.itemsize
+    if any(step < 0 for step in ndarray.strides):
+        raise ValueError(
+            "At least one stride in the given numpy array is negative, and tensors with negative "
+            "strides are not supported; pass array.copy()"
+        )
+    if any(step % item for step in ndarray.strides):
+        raise ValueError(
+            "given numpy array strides not a multiple of the element byte size; pass array.copy()"
+        )
+    return _tensor.wrap_foreign(
+        ndarray.__array_interface__["data"][0],
+        ndarray,
+        ndarray.shape,
+        tuple(step // item for step in ndarray.strides),
+        dtype=_dtype.dtype_from_code(code),
+    )
+
+
+@public(method=False)
+def frombuffer(
+    buffer: Any,  # noqa: ANN401
+    *,
+    dtype: dtype,
+    count: int = -1,
+    offset: int = 0,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Make a host vector that shares memory with an object's buffer; see `bytes`-like objects."""
+    made = _tensor.from_buffer(buffer, dtype=dtype, count=count, offset=offset)
+    return made.requires_grad_() if requires_grad else made
+
+
+@public(method=False)
+def scalar_tensor(s: complex, *, dtype: dtype | None = None, device: Device = None) -> Tensor:
+    """Make a tensor without dimensions from a number, of the default dtype."""
+    return tensor(s, dtype=dtype or get_default_dtype(), device=device)  # type: ignore[no-any-return]
+
+
+# -- filled ----------------------------------------------------------------------------------------
+
+
+def _sizes(size: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    """``zeros(2, 3)`` or ``zeros((2, 3))``."""
+    return size[0] if len(size) == 1 else size
+
+
+def _made(
+    size: Any,  # noqa: ANN401
+    value: complex,
+    out: Tensor | None,
+    dtype: dtype | None,
+    device: Device,
+    requires_grad: bool,
+    pin_memory: bool,
+) -> Tensor:
+    if out is not None:
+        made = empty(size, out=out)
+    else:
+        made = _tensor.new_empty(size, dtype, device, pin_memory)
+    made.fill_(value)
+    return made.requires_grad_() if requires_grad else made
+
+
+@public(method=False)
+def zeros(
+    *size: Any,  # noqa: ANN401
+    out: Tensor | None = None,
+    dtype: dtype | None = None,
+    layout: Any = None,  # noqa: ANN401
+    device: Device = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """Make a tensor of zeros.
+
+    Parameters
+    ----------
+    size
+        ``zeros(2, 3)`` or ``zeros((2, 3))``.
+    out
+        A tensor to resize and fill instead.
+    dtype
+        By default the default floating-point dtype.
+    layout
+        Accepted: tensors are strided.
+    device
+        By default the default device.
+    requires_grad
+        Whether gradients shall be recorded for it.
+    pin_memory
+        Put a host tensor into pinned memory.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.zeros(2, device="cuda")
+    tensor([0., 0.], device='cuda:0')
+    """
+    return _made(_sizes(size), 0, out, dtype, device, requires_grad, pin_memory)
+
+
+@public(method=False)
+def ones(
+    *size: Any,  # noqa: ANN401
+    out: Tensor | None = None,
+    dtype: dtype | None = None,
+    layout: Any = None,  # noqa: ANN401
+    device: Device = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """Make a tensor of ones; parameters as for `zeros`."""
+    return _made(_sizes(size), 1, out, dtype, device, requires_grad, pin_memory)
+
+
+def _dtype_of_value(value: Any) -> dtype:  # noqa: ANN401
+    if isinstance(value, Tensor):
+        return value.dtype
+    if isinstance(value, bool):
+        return _dtype.dtypes["bool"]
+    if isinstance(value, int):
+        return _dtype.dtypes["int64"]
+    return get_default_dtype().to_complex() if isinstance(value, complex) else get_default_dtype()
+
+
+@public(method=False)
+def full(
+    size: Sequence[int],
+    fill_value: Any,  # noqa: ANN401
+    *,
+    out: Tensor | None = None,
+    dtype: dtype | None = None,
+    layout: Any = None,  # noqa: ANN401
+    device: Device = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """Make a tensor filled with a number; its type decides the dtype unless given."""
+    of = dtype or _dtype_of_value(fill_value)
+    return _made(size, fill_value, out, of, device, requires_grad, pin_memory)
+
+
+def _like(input: Tensor, value: Any, options: dict[str, Any]) -> Tensor:  # noqa: ANN401
+    return _tensor.empty_like(input, **options).fill_(value)
+
+
+@public(method=False)
+def zeros_like(input: Tensor, **options: Any) -> Tensor:  # noqa: ANN401
+    """Make zeros of a tensor's shape, dtype and device; options as for `empty_like`."""
+    return _like(input, 0, options)
+
+
+@public(method=False)
+def ones_like(input: Tensor, **options: Any) -> Tensor:  # noqa: ANN401
+    """Make ones of a tensor's shape, dtype and device; options as for `empty_like`."""
+    return _like(input, 1, options)
+
+
+@public(method=False)
+def full_like(input: Tensor, fill_value: Any, **options: Any) -> Tensor:  # noqa: ANN401
+    """Fill a tensor of another's shape, dtype and device; options as for `empty_like`."""
+    return _like(input, fill_value, options)
+
+
+# -- sequences -------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _sequence_source(kind: str, code: int) -> str:
+    # Integers are computed as int64, floats as double: exact starts, and steps that do not drift.
+    wide = "int64" if _dtype.dtype_from_code(code).category < 2 else "double"
+    numbers = {"arange": "start, step", "linspace": "start, end, step"}[kind]
+    parameters = ", ".join(f"{wide} {name}" for name in numbers.split(", "))
+    return f"""#include "fill.cuh"
+FLAMBEAU_KERNEL({THREADS}) fill({cuda_type(code)} *out, {parameters}, int64 n) {{
+  FLAMBEAU_GRID_WAIT();
+  fill_{kind}(out, {numbers}, n);
+}}
+"""
+
+
+def _fill_sequence(kind: str, out: Tensor, *numbers: float) -> Tensor:
+    if out.numel() == 0:
+        return out
+    if out.device.type == "cpu":
+        from flambeau.ops import host_sequences
+
+        getattr(host_sequences, kind)(out, *numbers)
+        return out
+    integer = out.dtype.category < 2
+    values = [int(x) if integer else float(x) for x in numbers]
+    signature = "P" + ("q" if integer else "d") * len(values) + "q"
+    device = out.device.index
+    made = kernel(_sequence_source(kind, out.dtype.code), "fill", signature, device)
+    launch_linear(made, device, out.numel(), out, *values, out.numel())
+    return out
+
+
+def _number(value: Any) -> Any:  # noqa: ANN401
+    return value.item() if isinstance(value, Tensor) else value
+
+
+def _sequence(
+    size: int,
+    out: Tensor | None,
+    of: dtype,
+    device: Device,
+    pin_memory: bool,
+) -> Tensor:
+    if out is None:
+        return _tensor.new_empty((size,), of, device, pin_memory)
+    return empty((size,), out=out)
+
+
+@public(method=False)
+def arange(
+    start: Any = 0,  # noqa: ANN401
+    end: Any = None,  # noqa: ANN401
+    step: Any = 1,  # noqa: ANN401
+    *,
+    out: Tensor | None = None,
+    dtype: dtype | None = None,
+    layout: Any = None,  # noqa: ANN401
+    device: Device = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """Make the vector ``start, start + step, …`` up to but without `end`.
+
+    Parameters
+    ----------
+    start, end, step
+        Numbers. One alone is the end.
+    out
+        A tensor to resize and fill instead.
+    dtype
+        By default int64 for integers, else the default floating-point dtype.
+    layout
+        Accepted: tensors are strided.
+    device
+        By default the default device.
+    requires_grad
+        Whether gradients shall be recorded for it.
+    pin_memory
+        Put a host tensor into pinned memory.
+
+    Raises
+    ------
+    RuntimeError
+        The step is 0 or leads away from the end.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> (torch.arange(3, device="cuda") + 1).tolist()
+    [1, 2, 3]
+    """
+    if end is None:
+        start, end = 0, start
+    first, last, by = (_number(x) for x in (start, end, step))
+    integer = all(isinstance(x, int) for x in (first, last, by))
+    of = dtype or (out.dtype if out is not None else None)
+    of = of or (_dtype.dtypes["int64"] if integer else get_default_dtype())
+    if of.category < 2:
+        first, last, by = (int(x) for x in (first, last, by))
+    if by == 0:
+        raise RuntimeError("step must be nonzero")
+    if not all(math.isfinite(x) for x in (first, last)):
+        raise RuntimeError(f"unsupported range: {first} -> {last}")
+    if (last - first) * by < 0:
+        raise RuntimeError(
+            "upper bound and lower bound inconsistent with step sign: "
+            f"{first} to {last} by {by}"
+        )
+    size = math.ceil((last - first) / by) if of.category == 2 else -((first - last) // by)
+    made = _fill_sequence("arange", _sequence(size, out, of, device, pin_memory), first, by)
+    return made.requires_grad_() if requires_grad else made
+
+
+def _spaced(
+    name: str, start: Any, end: Any, steps: int, out: Any, of: Any, device: Any, pin: bool  # noqa: ANN401
+) -> Tensor:
+    if steps < 0:
+        raise RuntimeError(f"number of steps must be non-negative, got {steps} in {name}()")
+    first, last = _number(start), _number(end)
+    made = _sequence(steps, out, of or get_default_dtype(), device, pin)
+    if made.dtype.category < 2:
+        wide = _tensor.new_empty((steps,), _dtype.dtypes["float64"], made.device)
+        return made.copy_(_spaced_into(wide, first, last))
+    return _spaced_into(made, first, last)
+
+
+def _spaced_into(out: Tensor, first: float, last: float) -> Tensor:
+    steps = out.numel()
+    step = (last - first) / (steps - 1) if steps > 1 else 0.0
+    return _fill_sequence("linspace", out, first, first if steps == 1 else last, step)
+
+
+@public(method=False)
+def linspace(
+    start: Any,  # noqa: ANN401
+    end: Any,  # noqa: ANN401
+    steps: int,
+    *,
+    out: Tensor | None = None,
+    dtype: dtype | None = None,
+    layout: Any = None,  # noqa: ANN401
+    device: Device = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """Make a vector of `steps` numbers, evenly spaced from `start` to `end`, both included.
+
+    Parameters
+    ----------
+    start, end
+        Numbers.
+    steps
+        How many.
+    out, dtype, layout, device, requires_grad, pin_memory
+        As for `zeros`.
+    """
+    made = _spaced("linspace", start, end, steps, out, dtype, device, pin_memory)
+    return made.requires_grad_() if requires_grad else made
+
+
+@public(method=False)
+def logspace(
+    start: Any,  # noqa: ANN401
+    end: Any,  # noqa: ANN401
+    steps: int,
+    base: float = 10.0,
+    *,
+    out: Tensor | None = None,
+    dtype: dtype | None = None,
+    layout: Any = None,  # noqa: ANN401
+    device: Device = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """Make the powers of `base` with the exponents of `linspace`."""
+    exponents = _spaced(
+        "logspace", start, end, steps, None, _dtype.dtypes["float64"], device, pin_memory
+    )
+    powers = OPS["_pow"](base, exponents)
+    made = _sequence(steps, out, dtype or get_default_dtype(), device, pin_memory).copy_(powers)
+    return made.requires_grad_() if requires_grad else made
+
+
+@public(method=False)
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    out: Tensor | None = None,
+    dtype: dtype | None = None,
+    layout: Any = None,  # noqa: ANN401
+    device: Device = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """Make a matrix (n, m) with ones on the diagonal and zeros elsewhere."""
+    columns = n if m is None else m
+    if n < 0 or columns < 0:
+        raise RuntimeError(f"n must be greater or equal to 0, got {min(n, columns)}")
+    made = _made((n, columns), 0, out, dtype, device, False, pin_memory)
+    made.diagonal().fill_(1)
+    return made.requires_grad_() if requires_grad else made
+
+
+# -- Tensor.new_… ----------------------------------------------------------------------------------
+
+
+def _new(self: Tensor, dtype: dtype | None, device: Device) -> dict[str, Any]:
+    return {"dtype": dtype or self.dtype, "device": self.device if device is None else device}
+
+
+@public(function=False)
+def new_empty(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, **more: Any) -> Tensor:  # noqa: ANN401
+    """Make a tensor with uncleared memory, by default of this one's dtype and device."""
+    return empty(_sizes(size), **_new(self, dtype, device), **more)
+
+
+@public(function=False)
+def new_zeros(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, **more: Any) -> Tensor:  # noqa: ANN401
+    """Make a tensor of zeros, by default of this one's dtype and device."""
+    return zeros(_sizes(size), **_new(self, dtype, device), **more)  # type: ignore[no-any-return]
+
+
+@public(function=False)
+def new_ones(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, **more: Any) -> Tensor:  # noqa: ANN401
+    """Make a tensor of ones, by default of this one's dtype and device."""
+    return ones(_sizes(size), **_new(self, dtype, device), **more)  # type: ignore[no-any-return]
+
+
+@public(function=False)
+def new_full(
+    self: Tensor, size: Any, fill_value: Any, dtype: Any = None, device: Any = None, **more: Any  # noqa: ANN401
+) -> Tensor:
+    """Make a filled tensor, by default of this one's dtype and device."""
+    return full(size, fill_value, **_new(self, dtype, device), **more)  # type: ignore[no-any-return]
+
+
+@public(function=False)
+def new_tensor(self: Tensor, data: Any, dtype: Any = None, device: Any = None, **more: Any) -> Tensor:  # noqa: ANN401
+    """Make a tensor with a copy of some data, by default of this one's dtype and device."""
+    return tensor(data, **_new(self, dtype, device), **more)  # type: ignore[no-any-return]
+
+
+@public(function=False)
+def numpy(self: Tensor, *, force: bool = False) -> Any:  # noqa: ANN401
+    """View a host tensor's memory as a NumPy array.
+
+    Parameters
+    ----------
+    force
+        Copy what NumPy cannot see: a CUDA tensor to the host.
+
+    Raises
+    ------
+    TypeError
+        The tensor is on a CUDA device, or NumPy has no such dtype.
+    RuntimeError
+        The tensor requires gradients.
+    """
+    if force:
+        return numpy(self.detach().cpu())
+    if self.device.type != "cpu":
+        raise TypeError(
+            f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy "
+            "the tensor to host memory first."
+        )
+    if self.requires_grad:
+        raise RuntimeError(
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+        )
+    if self.dtype.name == "bfloat16":
+        raise TypeError("Got unsupported ScalarType BFloat16: NumPy has none, use .float().numpy()")
+    from flambeau.ops import host
+
+    return host.array(self)
+
+
+@public(function=False)
+def __array__(self: Tensor, dtype: Any = None, copy: Any = None) -> Any:  # noqa: ANN401, N807
+    """What ``numpy.asarray`` asks; shares memory where it can."""
+    found = numpy(self)
+    if dtype is not None and found.dtype != dtype:
+        return found.astype(dtype)
+    return found.copy() if copy else found

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether gradients are recorded: a flag per thread, and contexts that set it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+__all__ = [
+    "enable_grad",
+    "inference_mode",
+    "is_grad_enabled",
+    "is_inference_mode_enabled",
+    "no_grad",
+    "set_grad_enabled",
+]
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+class _State(threading.local):
+    grad = True
+    inference = False
+
+
+_state = _State()
+
+
+def is_grad_enabled() -> bool:
+    """Whether this thread records gradients."""
+    return _state.grad
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether this thread is inside `inference_mode`."""
+    return _state.inference
+
+
+class _Mode:
+    """A context and decorator that sets the flags and puts them back."""
+
+    _grad = True
+    _inference: bool | None = None
+
+    def __init__(self) -> None:
+        self._before: list[tuple[bool, bool]] = []
+
+    def __enter__(self) -> None:
+        self._before.append((_state.grad, _state.inference))
+        _state.grad = self._grad
+        if self._inference is not None:
+            _state.inference = self._inference
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _state.grad, _state.inference = self._before.pop()
+
+    def __call__(self, function: F) -> F:
+        if inspect.isgeneratorfunction(function):
+            return self._generator(function)  # type: ignore[return-value]
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            with self:
+                return function(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]
+
+    def _generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The mode holds while the generator runs, not between."""
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            generator = function(*args, **kwargs)
+            sent = None
+            while True:
+                try:
+                    with self:
+                        value = generator.send(sent)
+                except StopIteration as stop:
+                    return stop.value
+                sent = yield value
+
+        return wrapped
+
+
+class no_grad(_Mode):  # noqa: N801 - torch's name
+    """Do not record gradients: a context and a decorator.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> with torch.no_grad():
+    ...     torch.is_grad_enabled()
+    False
+    """
+
+    _grad = False
+
+    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:  # noqa: ANN401
+        made = super().__new__(cls)
+        if function is None:
+            return made
+        made.__init__()  # type: ignore[misc] # used as a bare decorator
+        return made(function)
+
+    def __init__(self, function: None = None) -> None:
+        super().__init__()
+
+
+class enable_grad(no_grad):  # noqa: N801
+    """Record gradients: a context and a decorator, for use inside `no_grad`."""
+
+    _grad = True
+
+
+class inference_mode(_Mode):  # noqa: N801
+    """Do not record gradients, and promise not to need them later: a context and a decorator.
+
+    Parameters
+    ----------
+    mode
+        False switches the mode off.
+    """
+
+    def __init__(self, mode: bool = True) -> None:
+        super().__init__()
+        self._inference = mode
+        self._grad = not mode
+
+
+class set_grad_enabled(_Mode):  # noqa: N801
+    """Record gradients or do not, at once; as a context until its end.
+
+    Parameters
+    ----------
+    mode
+        Whether to record.
+    """
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__()
+        self._grad = mode
+        self._outer = _state.grad
+        _state.grad = mode
+
+    def __enter__(self) -> None:
+        self._before.append((self._outer, _state.inference))
+        _state.grad = self._grad

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Put the operations where users find them: on tensors and in the namespace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flambeau.ops import (
+    arithmetic,
+    creation,
+    indexing,
+    matmul,
+    printing,
+    shapes,
+    sorting,
+    statistics,
+)
+from flambeau.ops.registry import FUNCTIONS, METHODS, OPS
+from flambeau.runtime import _tensor
+from flambeau.runtime._tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["install", "namespace"]
+
+# Tensor methods that are functions too.
+_METHODS_AS_FUNCTIONS = (
+    "as_strided chunk clone detach diagonal expand_copy flatten imag is_complex "
+    "is_floating_point is_signed moveaxis movedim narrow numel permute ravel real reshape select "
+    "split split_with_sizes squeeze swapaxes swapdims t transpose unbind unflatten unsqueeze "
+    "index_put_ masked_fill_ resize_as_ zero_ fill_"
+).split()
+
+
+def _pow(a: Any, b: Any, out: Tensor | None = None) -> Tensor:  # noqa: ANN401
+    if out is not None:
+        return METHODS["pow_"](a, b)  # type: ignore[no-any-return]
+    if not all(isinstance(x, (Tensor, int, float, complex)) for x in (a, b)):
+        return NotImplemented
+    return arithmetic.pow(a, b)  # type: ignore[no-any-return]
+
+
+def _matmul(a: Any, b: Any) -> Tensor:  # noqa: ANN401
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        return NotImplemented
+    return matmul.matmul(a, b)  # type: ignore[no-any-return]
+
+
+def _contains(tensor: Tensor, value: Any) -> bool:  # noqa: ANN401
+    if not isinstance(value, (Tensor, int, float, complex)):
+        raise RuntimeError(
+            "Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
+            f"{type(value)}."
+        )
+    return bool(statistics.any(OPS["eq"](tensor, value)).item())
+
+
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "add": OPS["_add"],
+    "sub": OPS["_sub"],
+    "mul": OPS["mul"],
+    "truediv": OPS["_div"],
+    "floordiv": OPS["floor_divide"],
+    "mod": OPS["remainder"],
+    "pow": _pow,
+    "matmul": _matmul,
+    "and": OPS["bitwise_and"],
+    "or": OPS["bitwise_or"],
+    "xor": OPS["bitwise_xor"],
+    "lshift": OPS["bitwise_left_shift"],
+    "rshift": OPS["bitwise_right_shift"],
+    **{name: OPS[name] for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    "neg": OPS["neg"],
+    "pos": OPS["positive"],
+    "abs": OPS["abs"],
+    "invert": OPS["bitwise_not"],
+    "copy": OPS["_copy"],
+    "fill": OPS["_copy"],
+    "getitem": indexing.getitem,
+    "setitem": indexing.setitem,
+    "repr": printing.tensor_repr,
+    "format": printing.format_tensor,
+    "contains": _contains,
+}
+
+
+def install() -> None:
+    """Give `Tensor` its methods and operators; done once by ``import flambeau``."""
+    _tensor.install_operators(_OPERATORS)
+    _tensor.install_methods(METHODS)
+
+
+def namespace() -> dict[str, Any]:
+    """All operations by their public names."""
+    names: dict[str, Any] = {
+        name: getattr(Tensor, name) for name in _METHODS_AS_FUNCTIONS if hasattr(Tensor, name)
+    }
+    names.update(FUNCTIONS)
+    return names
+
+
+_LOADED = (creation, shapes, sorting)  # registered by being imported

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+# distutils: language = c++
+"""The allocators' counters and snapshots as Python objects."""
+from libc.stdint cimport uintptr_t
+from libcpp.vector cimport vector
+
+from flambeau.runtime cimport _state
+from flambeau.runtime._allocator cimport (
+    allocator_of, allocators, pinned, pinned_allocator, settings,
+)
+from flambeau.runtime._allocator_types cimport (
+    ALL_POOLS, LARGE_POOL, SMALL_POOL, BlockState, DeviceStats, HostStats, SegmentInfo, Stat,
+    StatArray, Timing,
+)
+
+
+cdef dict stat_dict(const Stat& stat):
+    return {
+        "current": stat.current, "peak": stat.peak,
+        "allocated": stat.allocated, "freed": stat.freed,
+    }
+
+
+cdef dict array_dict(const StatArray& array):
+    return {
+        "all": stat_dict(array.of_[<int>ALL_POOLS]),
+        "large_pool": stat_dict(array.of_[<int>LARGE_POOL]),
+        "small_pool": stat_dict(array.of_[<int>SMALL_POOL]),
+    }
+
+
+def memory_stats_raw(int device):
+    cdef DeviceStats stats
+    if not _state.initialized:
+        return {}
+    stats = allocator_of(device).stats()
+    return {
+        "active": array_dict(stats.active),
+        "active_bytes": array_dict(stats.active_bytes),
+        "allocated_bytes": array_dict(stats.allocated_bytes),
+        "allocation": array_dict(stats.allocation),
+        "inactive_split": array_dict(stats.inactive_split),
+        "inactive_split_bytes": array_dict(stats.inactive_split_bytes),
+        "max_split_size": (
+            -1 if settings.max_split_size == <size_t>-1 else settings.max_split_size),
+        "num_alloc_retries": stats.alloc_retries,
+        "num_device_alloc": stats.device_allocs,
+        "num_device_free": stats.device_frees,
+        "num_oom_rejections": stats.oom_rejections,
+        "num_ooms": stats.ooms,
+        "num_sync_all_streams": stats.sync_all_streams,
+        "oversize_allocations": stat_dict(stats.oversize_allocations),
+        "oversize_segments": stat_dict(stats.oversize_segments),
+        "requested_bytes": array_dict(stats.requested_bytes),
+        "reserved_bytes": array_dict(stats.reserved_bytes),
+        "reserved_bytes_by_private_pools": {},
+        "segment": array_dict(stats.segment),
+    }
+
+
+def reset_peak(int device):
+    allocator_of(device).reset_peak()
+
+
+def reset_accumulated(int device):
+    allocator_of(device).reset_accumulated()
+
+
+cdef dict timing_dict(const Timing& timing):
+    return {
+        "total": timing.total, "max": timing.max, "min": timing.min, "count": timing.count,
+        "avg": timing.total / timing.count if timing.count else 0,
+    }
+
+
+def host_memory_stats_raw():
+    cdef HostStats stats
+    if not _state.initialized:
+        return {}
+    stats = pinned_allocator().stats()
+    return {
+        "active_bytes": stat_dict(stats.active_bytes),
+        "active_requests": stat_dict(stats.active_requests),
+        "allocated_bytes": stat_dict(stats.allocated_bytes),
+        "allocations": stat_dict(stats.allocations),
+        "host_alloc_time": timing_dict(stats.alloc_time),
+        "host_free_time": timing_dict(stats.free_time),
+        "num_host_alloc": stats.allocations.allocated,
+        "num_host_free": stats.allocations.freed,
+    }
+
+
+def reset_peak_host():
+    if pinned != NULL:
+        pinned.reset_peak()
+
+
+def reset_accumulated_host():
+    if pinned != NULL:
+        pinned.reset_accumulated()
+
+
+# -- snapshots -------------------------------------------------------------------------------------
+
+cdef str state_name(BlockState state):
+    if state == BlockState.allocated:
+        return "active_allocated"
+    return "active_pending_free" if state == BlockState.pending else "inactive"
+
+
+cdef dict segment_dict(int device, SegmentInfo& segment):
+    cdef size_t allocated = 0, active = 0, requested = 0
+    blocks = []
+    for block in segment.blocks:
+        if block.state != BlockState.free:
+            active += block.size
+            requested += block.requested
+            if block.state == BlockState.allocated:
+                allocated += block.size
+        blocks.append({
+            "address": block.address, "size": block.size, "requested_size": block.requested,
+            "state": state_name(block.state), "frames": [],
+        })
+    return {
+        "device": device,
+        "address": segment.address,
+        "total_size": segment.size,
+        "allocated_size": allocated,
+        "active_size": active,
+        "requested_size": requested,
+        "stream": <uintptr_t>segment.stream,
+        "segment_type": "small" if segment.kind == SMALL_POOL else "large",
+        "segment_pool_id": (segment.pool.first, segment.pool.second),
+        "is_expandable": False,
+        "frames": [],
+        "blocks": blocks,
+    }
+
+
+def memory_snapshot_raw():
+    cdef int device
+    cdef vector[SegmentInfo] segments
+    snapshot = []
+    for device in range(_state.MAX_DEVICES):
+        if allocators[device] != NULL:
+            segments = allocators[device].snapshot()
+            for segment in segments:
+                snapshot.append(segment_dict(device, segment))
+    return snapshot

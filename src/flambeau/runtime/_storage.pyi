@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable
+from typing import Any
+
+from flambeau.runtime._device import device
+from flambeau.runtime._tensor import Tensor
+
+class UntypedStorage:
+    """The bytes behind one or more tensors. ``Tensor.untyped_storage()`` gives it."""
+
+    def data_ptr(self) -> int:
+        """The address of the first byte."""
+    def nbytes(self) -> int:
+        """How many bytes."""
+    def size(self) -> int:
+        """How many bytes."""
+    def __len__(self) -> int: ...
+    @property
+    def device(self) -> device:
+        """Where the memory is."""
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the memory is a CUDA device's."""
+    def get_device(self) -> int:
+        """The CUDA device's index; -1 for host memory."""
+    def is_pinned(self, device: object = None) -> bool:
+        """Whether a device can reach this host memory directly."""
+    def resizable(self) -> bool:
+        """Whether this memory may be replaced by a block of another size."""
+    def element_size(self) -> int:
+        """Always 1: a storage counts bytes."""
+    @property
+    def _cdata(self) -> int: ...
+    def _bytes(self) -> Tensor: ...
+    def __getitem__(self, index: Any) -> Any: ...
+    def __setitem__(self, index: Any, value: Any) -> None: ...
+    def tolist(self) -> list[int]:
+        """The bytes as a list of ints."""
+    def copy_(self, source: UntypedStorage, non_blocking: bool = False) -> UntypedStorage:
+        """Copy all bytes of a storage of the same size into this one, and return it."""
+    def fill_(self, value: int) -> UntypedStorage:
+        """Set every byte, and return this storage."""
+    def clone(self) -> UntypedStorage:
+        """A copy of the bytes, on the same device."""
+    def cpu(self) -> UntypedStorage:
+        """The storage if it is the host's, else a copy there."""
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> UntypedStorage:
+        """The storage if it is on that CUDA device, else a copy there."""
+
+def untyped_storage(self: Tensor) -> UntypedStorage:
+    """``Tensor.untyped_storage``."""
+
+def install_methods(table: dict[str, Callable[..., Any]]) -> None:
+    """Add methods to `UntypedStorage`, by name."""

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Any sequence of calls leaves the books of the allocator in balance."""
+
+from __future__ import annotations
+
+import gc
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from flambeau.driver import _table
+from flambeau.driver.errors import AcceleratorError, OutOfMemoryError
+from flambeau.runtime import _allocator, _cuda_device, _state, lazy_init
+from flambeau.runtime._stream import Stream, stream
+
+from .conftest import Books
+
+MIB = 1 << 20
+LIMIT = 120 * MIB
+SIZES = st.one_of(
+    st.integers(1, 4096),
+    st.integers(1, MIB),
+    st.integers(MIB + 1, 12 * MIB),
+    st.sampled_from([MIB, MIB + 1, 10 * MIB - 512, 10 * MIB, 21 * MIB, 40 * MIB]),
+)
+
+
+class Allocator(RuleBasedStateMachine):
+    held = Bundle("held")
+    streams: list[Stream]
+
+    def __init__(self) -> None:
+        super().__init__()
+        lazy_init.lazy_init()
+        self.before = _state.exchange_device(_state.count_devices() - 1)
+        self.books = Books(_state.current_device())
+        self.streams = [Stream() for _ in range(3)]
+        self.live: dict[int, tuple[_allocator.Allocation, int]] = {}
+        _allocator.set_memory_limit(self.books.device, LIMIT)
+
+    def _handle(self, index: int) -> int:
+        return 0 if index == 0 else self.streams[index - 1].cuda_stream
+
+    def _keep(self, block: _allocator.Allocation, nbytes: int) -> int:
+        start, end = block.address, block.address + nbytes
+        for other, size in self.live.values():
+            assert end <= other.address or other.address + size <= start, "memory handed out twice"
+        self.live[start] = (block, nbytes)
+        return start
+
+    @rule(target=held, nbytes=SIZES, index=st.integers(0, 3))
+    def allocate(self, nbytes: int, index: int) -> int:
+        try:
+            return self._keep(self.books.allocate(nbytes, self._handle(index)), nbytes)
+        except OutOfMemoryError:
+            return 0
+
+    @rule(target=held, nbytes=SIZES, status=st.sampled_from([2, 719]), times=st.integers(1, 2))
+    def allocate_with_a_failing_driver(self, nbytes: int, status: int, times: int) -> int:
+        _table.inject("cuMemAlloc", status=status, times=times)
+        try:
+            return self._keep(self.books.allocate(nbytes), nbytes)
+        except (OutOfMemoryError, AcceleratorError):
+            return 0
+        finally:
+            _table.clear_faults()
+
+    @rule(address=consumes(held))
+    def free(self, address: int) -> None:
+        if address:
+            self.live.pop(address)[0].close()
+
+    @rule(address=held, index=st.integers(0, 3))
+    def record_stream(self, address: int, index: int) -> None:
+        if address in self.live:
+            self.live[address][0].record_stream(self._handle(index))
+
+    @rule(index=st.integers(0, 2), count=st.integers(1, 4))
+    def give_work(self, index: int, count: int) -> None:
+        with stream(self.streams[index]):
+            for _ in range(count):
+                _cuda_device.spin(1000)
+
+    @rule(address=consumes(held))
+    def free_while_marks_fail(self, address: int) -> None:
+        _table.inject("cuEventRecord", status=400, times=2)
+        self.free(address)
+        _table.clear_faults()
+
+    @rule(index=st.integers(0, 2))
+    def wait(self, index: int) -> None:
+        self.streams[index].synchronize()
+
+    @rule()
+    def empty_cache(self) -> None:
+        _allocator.empty_cache()
+        for segment in self.books.segments:
+            assert any(block["state"] != "inactive" for block in segment["blocks"])
+
+    @rule()
+    def reset_peak(self) -> None:
+        _allocator.reset_peak(self.books.device)
+
+    @invariant()
+    def books_are_in_balance(self) -> None:
+        self.books.check()
+        assert self.books.current("allocation") == len(self.live)
+        assert self.books.current("reserved_bytes") <= LIMIT
+
+    def teardown(self) -> None:
+        self.live.clear()
+        gc.collect()
+        _allocator.empty_cache()
+        assert self.books.segments == []
+        _allocator.set_memory_limit(self.books.device, None)
+        _state.set_device(self.before)
+
+
+@pytest.fixture(autouse=True)
+def _empty(books: Books) -> None:
+    """Start from an empty device."""
+
+
+Allocator.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAllocator = Allocator.TestCase
