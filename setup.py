@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The compiled part of the build; everything else is in pyproject.toml.
 
-``FLAMBEAU_EXTENSIONS=runtime._tensor,driver._table`` builds only these, for a quick edit cycle.
+``FLAMBEAU_EXTENSIONS=runtime._tensor,driver._table`` builds only these, for a quick edit cycle;
+``FLAMBEAU_BUILD_JOBS=4`` sets how many compilers run at once (default: one a core).
 """
 
 import os
@@ -13,6 +14,7 @@ from setuptools import Extension, setup
 ROOT = Path(__file__).parent
 PACKAGE = ROOT / "src" / "flambeau"
 COMPILE = ["-O2", "-std=c++17", "-fvisibility=hidden", "-g0", "-Wno-unused-function"]
+JOBS = int(os.environ.get("FLAMBEAU_BUILD_JOBS", os.cpu_count() or 1))
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": False,
@@ -53,7 +55,8 @@ setup(
         extensions(),
         compiler_directives=DIRECTIVES,
         include_path=[str(PACKAGE.parent)],
-        nthreads=int(os.environ.get("FLAMBEAU_BUILD_JOBS", "0")),
+        nthreads=JOBS if JOBS > 1 else 0,
         build_dir="build/cython",
-    )
+    ),
+    options={"build_ext": {"parallel": JOBS}},
 )

@@ -9,6 +9,14 @@ import torch
 
 BATCHES = 6
 ELEMENTS = 1 << 18
+STEPS = 8
+
+
+def compute(x: torch.Tensor) -> torch.Tensor:
+    """Some work for a batch."""
+    for _ in range(STEPS):
+        x = x + 1
+    return x.sum()
 
 
 def on_one_stream(batches: list[torch.Tensor]) -> tuple[float, list[float]]:
@@ -18,7 +26,7 @@ def on_one_stream(batches: list[torch.Tensor]) -> tuple[float, list[float]]:
     start.record()
     for batch in batches:
         x = batch.to("cuda", non_blocking=True)
-        sums.append((x * 2 + 1).sum())
+        sums.append(compute(x))
     end.record()
     end.synchronize()
     return start.elapsed_time(end), [s.item() for s in sums]
@@ -27,17 +35,17 @@ def on_one_stream(batches: list[torch.Tensor]) -> tuple[float, list[float]]:
 def on_two_streams(batches: list[torch.Tensor]) -> tuple[float, list[float]]:
     """Copy on one stream while the other computes; milliseconds and the results."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    compute, copies = torch.cuda.current_stream(), torch.cuda.Stream()
+    main, copies = torch.cuda.current_stream(), torch.cuda.Stream()
     sums = []
-    start.record(compute)
+    start.record(main)
     copies.wait_event(start)
     for batch in batches:
         with torch.cuda.stream(copies):
             x = batch.to("cuda", non_blocking=True)
-        compute.wait_stream(copies)  # the copy must be there before it is read
-        sums.append((x * 2 + 1).sum())
-        x.record_stream(compute)  # and its memory must stay until it has been
-    end.record(compute)
+        main.wait_stream(copies)  # the copy must be there before it is read
+        sums.append(compute(x))
+        x.record_stream(main)  # and its memory must stay until it has been
+    end.record(main)
     end.synchronize()
     return start.elapsed_time(end), [s.item() for s in sums]
 
@@ -45,7 +53,7 @@ def on_two_streams(batches: list[torch.Tensor]) -> tuple[float, list[float]]:
 def main() -> None:
     """Run both ways and compare."""
     batches = [torch.full((ELEMENTS,), float(i)).pin_memory() for i in range(BATCHES)]
-    expected = [ELEMENTS * (2.0 * i + 1.0) for i in range(BATCHES)]
+    expected = [ELEMENTS * float(i + STEPS) for i in range(BATCHES)]
     on_one_stream(batches)  # the first run compiles the kernels
     print(f"{BATCHES} batches of {ELEMENTS} floats on {torch.cuda.get_device_name()}")
     for name, run in (("one stream", on_one_stream), ("two streams", on_two_streams)):

@@ -67,8 +67,8 @@ def test_a_model_of_one_s_own() -> None:
     run(
         """
         import dataclasses
-        mine = dataclasses.replace(virtual.models()["h200"], name="Virtual Pocket", multiprocessors=2,
-                                   memory_bytes=64 << 20, context_bytes=0)
+        mine = dataclasses.replace(virtual.models()["h200"], name="Virtual Pocket",
+                                   multiprocessors=2, memory_bytes=64 << 20, context_bytes=0)
         virtual.enable(mine)
         start()
         assert calls.device_name(0) == "Virtual Pocket"

@@ -51,10 +51,16 @@ newaxis = None
 # Defined elsewhere and loaded when asked for.
 _LAZY = {
     "Event": "flambeau.cuda._base",
-    "Generator": "flambeau.cuda",
+    "Generator": "flambeau.runtime._generator",
     "Stream": "flambeau.cuda._base",
+    "default_generator": "flambeau.runtime._generator",
     "get_device_module": "flambeau.cuda._base",
+    "get_rng_state": "flambeau.random",
+    "initial_seed": "flambeau.random",
+    "manual_seed": "flambeau.random",
     "return_types": "flambeau.ops",
+    "seed": "flambeau.random",
+    "set_rng_state": "flambeau.random",
 }
 
 
@@ -81,7 +87,7 @@ def typename(obj: object) -> str:
     return f"{of.__module__}.{of.__qualname__}"
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401
+def __getattr__(name: str) -> Any:
     source = _LAZY.get(name)
     if source is not None:
         module = importlib.import_module(source)

@@ -148,8 +148,9 @@ def reset() -> None:
     runtime = sys.modules.get("flambeau.runtime.lazy_init")
     if runtime is not None and _machine.is_running():
         runtime.forget()
-    _machine.reset()
-    if isinstance(driver.peek(), virtual_driver.VirtualDriver):
+    current = driver.peek()
+    if isinstance(current, virtual_driver.VirtualDriver):
+        _machine.reset(current.modules)
         driver.replace(virtual_driver.VirtualDriver())
 
 

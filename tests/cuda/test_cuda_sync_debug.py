@@ -73,6 +73,9 @@ SYNCHRONIZING = {
     "Stream.synchronize": lambda x, p: torch.cuda.current_stream().synchronize(),
     "nonzero": lambda x, p: x.nonzero(),
     "selection by a mask": lambda x, p: x[x > 0],
+    "masked_select": lambda x, p: x.masked_select(x > 0),
+    "unique": lambda x, p: x.unique(),
+    "repeat_interleave": lambda x, p: x.repeat_interleave(x.to(torch.int64)),
 }
 SILENT = {
     "cuda.synchronize": lambda x, p: torch.cuda.synchronize(),
@@ -84,6 +87,9 @@ SILENT = {
     "copy in without blocking": lambda x, p: x.copy_(p, non_blocking=True),
     "copy out without blocking": lambda x, p: p.copy_(x, non_blocking=True),
     "full": lambda x, p: torch.full((3,), 2.0, device="cuda"),
+    "assignment by a mask": lambda x, p: x.__setitem__(x > 0, 1.0),
+    "assignment of a number": lambda x, p: x.__setitem__(0, 3.0),
+    "to the host without blocking": lambda x, p: x.to("cpu", non_blocking=True),
 }
 
 

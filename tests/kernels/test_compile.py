@@ -81,9 +81,7 @@ def test_plain_name_of_a_mangled_kernel(fake: _Driver) -> None:
     assert name.encode() in image
 
 
-def test_second_compilation_comes_from_disk(
-    fake: _Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_second_compilation_comes_from_disk(fake: _Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     first = compiling.compile_source(TEMPLATE, "twice<int>", device=0)
 
     def fail(*arguments: object) -> None:
@@ -125,12 +123,10 @@ def test_errors_carry_log_and_numbered_source(fake: _Driver) -> None:
     assert "undeclared" in caught.value.log
     assert "   2 |   undeclared = 1;" in str(caught.value)
     assert isinstance(caught.value, RuntimeError)
-    assert pickle.loads(pickle.dumps(caught.value)).log == caught.value.log  # noqa: S301
+    assert pickle.loads(pickle.dumps(caught.value)).log == caught.value.log
 
 
-def test_missing_compiler_names_the_extras(
-    fake: _Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_compiler_names_the_extras(fake: _Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     from cuda.bindings import nvrtc
 
     def missing() -> None:

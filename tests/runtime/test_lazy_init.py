@@ -196,3 +196,31 @@ def test_a_fork_while_another_thread_uses_the_allocator() -> None:
         for t in threads: t.join()
         """
     )
+
+
+def test_a_replaced_driver_voids_all_handles() -> None:
+    run(
+        """
+        from flambeau import virtual
+        from flambeau.runtime._event import Event
+        lazy_init.lazy_init()
+        block, pinned = _allocator.allocate(1000, 0), _allocator.allocate_on_host(10, pin=True)
+        side, event = Stream(), Event()
+        event.record(side)
+        block.record_stream(side.cuda_stream)
+        virtual.reset()
+        assert not is_initialized()
+        assert _allocator.memory_snapshot_raw() == []
+        assert not _allocator.is_pinned(pinned.address)
+        assert current_stream().stream_id == 0
+        assert is_initialized() and not lazy_init.in_bad_fork()
+        other = _allocator.allocate(1 << 20, 0)
+        block.close()
+        pinned.close()
+        del event
+        assert _allocator.allocated_bytes(0) == 1 << 20
+        fresh = Event()
+        fresh.record(Stream())
+        fresh.synchronize()
+        """
+    )

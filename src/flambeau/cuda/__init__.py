@@ -102,7 +102,17 @@ from flambeau.cuda.memory import (
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
 )
-from flambeau.cuda.random import default_generators
+from flambeau.cuda.random import (
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
 from flambeau.cuda.streams import (
     Event,
     ExternalStream,
@@ -159,6 +169,8 @@ __all__ = [
     "get_device_properties",
     "get_gencode_flags",
     "get_per_process_memory_fraction",
+    "get_rng_state",
+    "get_rng_state_all",
     "get_stream_from_external",
     "get_sync_debug_mode",
     "has_half",
@@ -166,12 +178,15 @@ __all__ = [
     "host_memory_stats",
     "host_memory_stats_as_nested_dict",
     "init",
+    "initial_seed",
     "is_available",
     "is_bf16_supported",
     "is_current_stream_capturing",
     "is_initialized",
     "is_tf32_supported",
     "list_gpu_processes",
+    "manual_seed",
+    "manual_seed_all",
     "max_memory_allocated",
     "max_memory_cached",
     "max_memory_reserved",
@@ -194,8 +209,12 @@ __all__ = [
     "reset_max_memory_cached",
     "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
     "set_device",
     "set_per_process_memory_fraction",
+    "set_rng_state",
+    "set_rng_state_all",
     "set_stream",
     "set_sync_debug_mode",
     "sparse",
@@ -221,6 +240,8 @@ _lazy_call(remember_visible_devices)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "default_generators":  # changes when CUDA is initialised
+        return random.default_generators
     home = _LATER.get(name)
     if home is None:
         raise AttributeError(f"module 'flambeau.cuda' has no attribute {name!r}")
@@ -234,7 +255,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *_LATER, "default_generators"})
 
 
 def _claim_public_names() -> None:

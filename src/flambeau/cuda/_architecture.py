@@ -44,6 +44,12 @@ def get_gencode_flags() -> str:
     -------
     str
         Such as ``"-gencode compute=compute_75,code=sm_75 -gencode ..."``; empty without a compiler.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.get_gencode_flags()[:17]
+    '-gencode compute='
     """
     numbers = [name.removeprefix("sm_") for name in get_arch_list()]
     return " ".join(f"-gencode compute=compute_{n},code=sm_{n}" for n in numbers)
@@ -62,10 +68,23 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     -------
     bool
         Without emulation: whether the compute capability is 8.0 or more. False without a device.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.is_bf16_supported()
+    True
     """
     return is_available() and (including_emulation or get_device_capability() >= _AMPERE)
 
 
 def is_tf32_supported() -> bool:
-    """Whether the current device multiplies float32 matrices as TF32: from capability 8.0 on."""
+    """Whether the current device multiplies float32 matrices as TF32: from capability 8.0 on.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.is_tf32_supported()
+    True
+    """
     return is_bf16_supported(including_emulation=False)

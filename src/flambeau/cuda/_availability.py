@@ -117,7 +117,7 @@ def _device_count_nvml() -> int:
         management = driver.current().management
         found = management.device_count()
         return len(_visible_devices.resolve(value, found, management.uuid))
-    except DriverNotFoundError:
+    except (DriverNotFoundError, ImportError):  # no driver or no management library
         return -1
 
 

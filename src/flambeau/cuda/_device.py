@@ -169,7 +169,14 @@ def get_device_properties(device: DeviceArgument = None) -> _CudaDevicePropertie
 
 
 def get_device_name(device: DeviceArgument = None) -> str:
-    """The name of a device; arguments and errors as for `get_device_properties`."""
+    """The name of a device; arguments and errors as for `get_device_properties`.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> "H200" in torch.cuda.get_device_name(0)
+    True
+    """
     return _cuda_device.name(_existing(device))
 
 
@@ -208,6 +215,12 @@ def can_device_access_peer(device: DeviceArgument, peer_device: DeviceArgument) 
     ------
     InvalidDeviceError
         One of them does not exist; it is an `AssertionError` and a `ValueError`.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.can_device_access_peer(0, 0)
+    False
     """
     index = _existing(device)
     peer = _require(_get_device_index(peer_device), "Invalid peer device id")

@@ -39,7 +39,15 @@ def init() -> None:
 
 
 def is_initialized() -> bool:
-    """Whether CUDA is initialised in this process; False in a child forked after that."""
+    """Whether CUDA is initialised in this process; False in a child forked after that.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.init()
+    >>> torch.cuda.is_initialized()
+    True
+    """
     return _runtime.is_initialized()
 
 

@@ -81,6 +81,12 @@ def memory_usage(device: DeviceArgument = None) -> int:
     """Percent of the last sample period in which device memory was read or written.
 
     Parameters and errors are those of `utilization`. The amount in use is `device_memory_used`.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> 0 <= torch.cuda.memory_usage() <= 100
+    True
     """
     management, index = _of(device)
     return management.memory_utilization(index)
@@ -90,6 +96,12 @@ def device_memory_used(device: DeviceArgument = None) -> int:
     """Bytes of device memory in use by all processes.
 
     Parameters and errors are those of `utilization`.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.device_memory_used() > 0
+    True
     """
     management, index = _of(device)
     return management.used_bytes(index)
@@ -99,6 +111,12 @@ def temperature(device: DeviceArgument = None) -> int:
     """Degrees Celsius of a device's sensor.
 
     Parameters and errors are those of `utilization`.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> 0 < torch.cuda.temperature() < 120
+    True
     """
     management, index = _of(device)
     return management.temperature(index)
@@ -108,6 +126,12 @@ def power_draw(device: DeviceArgument = None) -> int:
     """Milliwatts that a device draws.
 
     Parameters and errors are those of `utilization`.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.power_draw() > 0
+    True
     """
     management, index = _of(device)
     return management.power_draw(index)
@@ -117,6 +141,12 @@ def clock_rate(device: DeviceArgument = None) -> int:
     """The clock of a device's multiprocessors in MHz.
 
     Parameters and errors are those of `utilization`.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.clock_rate() > 0
+    True
     """
     management, index = _of(device)
     return management.clock_rate(index)

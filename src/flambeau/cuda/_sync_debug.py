@@ -33,10 +33,29 @@ def set_sync_debug_mode(debug_mode: int | str) -> None:
     -----
     UserWarning
         At the first call, that this is a prototype.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")  # of the first call
+    ...     torch.cuda.set_sync_debug_mode("error")
+    >>> torch.ones(1, device="cuda").item()
+    Traceback (most recent call last):
+    RuntimeError: called a synchronizing CUDA operation: ...
+    >>> torch.cuda.set_sync_debug_mode("default")
     """
     sync_debug.set_mode(debug_mode)
 
 
 def get_sync_debug_mode() -> int:
-    """The mode that `set_sync_debug_mode` set: 0, 1 or 2. It is 0 at first."""
+    """The mode that `set_sync_debug_mode` set: 0, 1 or 2. It is 0 at first.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.get_sync_debug_mode()
+    0
+    """
     return sync_debug.get_mode()

@@ -1,9 +1,176 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random number generators of the CUDA devices."""
+"""Seeds and states of the GPUs' default random number generators.
+
+`manual_seed` seeds one GPU, the current one; `manual_seed_all` seeds all of them, and so does
+`torch.manual_seed`. Calls before CUDA is initialised wait for that moment; of those that seed only
+the latest of each kind counts.
+"""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+import functools
+from typing import TYPE_CHECKING, Any
 
-default_generators: tuple[object, ...] = ()
-"""The generator of each device, once random numbers have been drawn there."""
+from flambeau.runtime import _cuda_device, lazy_init
+from flambeau.runtime._generator import checked_seed, default_cuda_generators, random_seed
+from flambeau.runtime._tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from flambeau.cuda._utils import DeviceArgument
+    from flambeau.runtime._generator import Generator
+
+__all__ = [
+    "default_generators",
+    "get_rng_state",
+    "get_rng_state_all",
+    "initial_seed",
+    "manual_seed",
+    "manual_seed_all",
+    "seed",
+    "seed_all",
+    "set_rng_state",
+    "set_rng_state_all",
+]
+
+
+def __getattr__(name: str) -> tuple[Generator, ...]:
+    # They come into being when CUDA is initialised.
+    if name == "default_generators":
+        return default_cuda_generators()
+    raise AttributeError(f"module 'flambeau.cuda.random' has no attribute {name!r}")
+
+
+def _generator_of(device: DeviceArgument) -> Generator:
+    index = _cuda_device.index_of(device, optional=True)
+    generators = default_cuda_generators()
+    if not 0 <= index < len(generators):
+        raise IndexError(
+            f"device {index} has no random number generator: this process sees "
+            f"{len(generators)} devices, numbered from 0"
+        )
+    return generators[index]
+
+
+def get_rng_state(device: DeviceArgument = "cuda") -> Tensor:
+    """The state of a GPU's default generator. Initialises CUDA.
+
+    Parameters
+    ----------
+    device
+        Which; by default the current one.
+
+    Returns
+    -------
+    Tensor
+        16 bytes on the CPU, uint8: seed and offset, little endian.
+
+    Raises
+    ------
+    IndexError
+        There is no such device.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.manual_seed(42)
+    >>> torch.cuda.get_rng_state()[:4].tolist()
+    [42, 0, 0, 0]
+    """
+    lazy_init.lazy_init()
+    return _generator_of(device).get_state()
+
+
+def get_rng_state_all() -> list[Tensor]:
+    """The states of all GPUs' default generators, by index. Initialises CUDA."""
+    lazy_init.lazy_init()
+    return [generator.get_state() for generator in default_cuda_generators()]
+
+
+def set_rng_state(new_state: Tensor, device: DeviceArgument = "cuda") -> None:
+    """Have a GPU's default generator go on from a state.
+
+    Before CUDA is initialised a copy of the state waits for that moment.
+
+    Parameters
+    ----------
+    new_state
+        What `get_rng_state` gave; 8 bytes with a seed alone set the offset to 0.
+    device
+        Which; by default the one that is current when the state is set.
+
+    Raises
+    ------
+    TypeError
+        The state is no uint8 tensor on the CPU.
+    RuntimeError
+        It has another size, or the offset in it is no multiple of 4.
+    IndexError
+        There is no such device.
+    """
+    if not isinstance(new_state, Tensor):
+        raise TypeError(f"expected a torch.ByteTensor, but got {type(new_state).__name__}")
+    kept = new_state.clone()
+    if not kept.is_contiguous():
+        kept = kept.contiguous()
+    lazy_init.lazy_call(lambda: _generator_of(device).set_state(kept))
+
+
+def set_rng_state_all(new_states: Iterable[Tensor]) -> None:
+    """Set the states of the GPUs' default generators, by index; see `set_rng_state`."""
+    for index, state in enumerate(new_states):
+        set_rng_state(state, index)
+
+
+def manual_seed(seed: Any) -> None:  # noqa: ANN401
+    """Set the seed of the current GPU's default generator; `manual_seed_all` does all GPUs'.
+
+    Without a GPU, or before CUDA is initialised, nothing happens yet: the device that is current
+    at initialisation gets the seed.
+
+    Parameters
+    ----------
+    seed
+        What `int` makes a number from -2**63 to 2**64 - 1 of; negative ones in two's complement.
+
+    Raises
+    ------
+    ValueError
+        The seed is out of range.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.manual_seed(0)
+    >>> torch.rand(1, device="cuda")
+    tensor([0.3990], device='cuda:0')
+    """
+    number = checked_seed(seed)
+    lazy_init.lazy_call(lambda: _generator_of(None).manual_seed(number), seed=True)
+
+
+def _seed_each(number: int) -> None:
+    for generator in default_cuda_generators():
+        generator.manual_seed(number)
+
+
+def manual_seed_all(seed: Any) -> None:  # noqa: ANN401
+    """Set the seed of all GPUs' default generators; see `manual_seed`."""
+    lazy_init.lazy_call(functools.partial(_seed_each, checked_seed(seed)), seed_all=True)
+
+
+def seed() -> None:
+    """Seed the current GPU's default generator from the operating system, with 53 bits."""
+    lazy_init.lazy_call(lambda: _generator_of(None).seed())
+
+
+def seed_all() -> None:
+    """Seed all GPUs' default generators from the operating system, all with one seed."""
+    lazy_init.lazy_call(lambda: _seed_each(random_seed(53)))
+
+
+def initial_seed() -> int:
+    """The seed that the current GPU's default generator was given last. Initialises CUDA."""
+    lazy_init.lazy_init()
+    return _generator_of(None).initial_seed()

@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""CUDA C++ sources, and how they become loaded kernels."""

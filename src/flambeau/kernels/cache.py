@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A folder of compiled code that survives crashes, races and full disks.
 
-An entry is one file. It is written under a temporary name and renamed, so that a reader sees all of
-it or nothing, and it carries a digest of its contents, so that a damaged one is noticed, removed and
-made again. Any failure of the folder costs time, never a result.
+An entry is one file. It is written under a temporary name and renamed, so that a reader sees all
+of it or nothing, and it carries a digest of its contents, so that a damaged one is noticed, removed
+and made again. Any failure of the folder costs time, never a result.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def cache_folder() -> Path:
     Returns
     -------
     pathlib.Path
-        ``FLAMBEAU_CACHE_DIR`` if set, else ``$XDG_CACHE_HOME/flambeau``, else ``~/.cache/flambeau``.
+        ``FLAMBEAU_CACHE_DIR`` if set, else ``$XDG_CACHE_HOME/flambeau``, else
+        ``~/.cache/flambeau``.
     """
     if own := os.environ.get("FLAMBEAU_CACHE_DIR"):
         return Path(own)

@@ -248,7 +248,7 @@ def _nvrtc_version() -> tuple[int, int]:
 
 
 @functools.cache
-def _nvrtc() -> Any:  # noqa: ANN401 - a module without types
+def _nvrtc() -> Any:
     """cuda-bindings' module, with the library behind it loaded."""
     advice = (
         "A CUDA kernel has to be compiled and the compiler, NVRTC, is not installed. "
@@ -309,16 +309,17 @@ def _compile(
         nvrtc.nvrtcDestroyProgram(program)
 
 
-def _fetch(nvrtc: Any, program: Any, what: str) -> bytes:  # noqa: ANN401
+def _fetch(nvrtc: Any, program: Any, what: str) -> bytes:
     status, size = getattr(nvrtc, f"nvrtcGet{what}Size")(program)
     _require(status, f"nvrtcGet{what}Size")
     buffer = b" " * size
     (status,) = getattr(nvrtc, f"nvrtcGet{what}")(program, buffer)
     _require(status, f"nvrtcGet{what}")
-    return buffer.rstrip(b"\0") if what == "PTX" else buffer
+    image: bytes = buffer.rstrip(b"\0") if what == "PTX" else buffer
+    return image
 
 
-def _log(program: Any) -> str:  # noqa: ANN401
+def _log(program: Any) -> str:
     nvrtc = _nvrtc()
     status, size = nvrtc.nvrtcGetProgramLogSize(program)
     if int(status) != 0:
@@ -334,7 +335,7 @@ def _text(raw: bytes | str | None) -> str:
     return raw if isinstance(raw, str) else raw.rstrip(b"\0").decode(errors="replace").rstrip()
 
 
-def _refused(status: Any, log: str, source: str, arguments: Sequence[str]) -> CompilationError:  # noqa: ANN401
+def _refused(status: Any, log: str, source: str, arguments: Sequence[str]) -> CompilationError:
     numbered = "\n".join(f"{n:4d} | {line}" for n, line in enumerate(source.splitlines(), 1))
     return CompilationError(
         f"Kernel compilation failed ({getattr(status, 'name', status)}).\n{log}\n\n"
@@ -343,6 +344,6 @@ def _refused(status: Any, log: str, source: str, arguments: Sequence[str]) -> Co
     )
 
 
-def _require(status: Any, call: str) -> None:  # noqa: ANN401
+def _require(status: Any, call: str) -> None:
     if int(status) != 0:
         raise CompilationError(f"{call} failed: {getattr(status, 'name', status)}")

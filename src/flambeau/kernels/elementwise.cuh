@@ -6,8 +6,6 @@
 #pragma once
 #include "math.cuh"
 
-template <class T, int V> struct alignas(sizeof(T) * V) Vector { T at[V]; };
-
 // A tensor operand: loaded as In, seen by the functor as Arithmetic after a conversion to Compute.
 template <class In, class Compute> struct Operand {
   typedef typename arithmetic<Compute>::type Arithmetic;

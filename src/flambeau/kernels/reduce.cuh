@@ -6,9 +6,10 @@
 //   Op::join(a, b)     the state of two disjoint parts; a's positions come first where it matters
 //   Op::write(s, count, out, out_index, o)
 // and one of three kernels:
-//   per thread:  a thread reduces one output, for many outputs with few elements each
+//   per thread:  a thread reduces one output, or a slice of it that leaves a partial state
+//   per warp:    a warp reduces one output
 //   per block:   a block reduces one output, or a slice of it that leaves a partial state
-//   partial:     a block joins the partial states of one output
+//   partials:    a block joins the partial states of one output
 #pragma once
 #include "math.cuh"
 
@@ -35,41 +36,125 @@ template <class Index> __device__ inline Index input_offset(Index i, const Layou
   return offset;
 }
 
+// By one thread: elements first, first + step, ... before last. Four states keep four loads in flight.
 template <class Op, class In>
 __device__ inline typename Op::State reduce_range(
     const In *in, const ReduceShape &shape, int64 first, int64 last, int64 step) {
-  typename Op::State state = Op::start();
+  typename Op::State states[4] = {Op::start(), Op::start(), Op::start(), Op::start()};
   if (shape.reduced.ndim == 1) {
     const int64 stride = shape.reduced.strides[0][0];
-    for (int64 i = first; i < last; i += step) state = Op::add(state, in[i * stride], i);
+    int64 i = first;
+    for (; i + 3 * step < last; i += 4 * step) {
+      const In x0 = in[i * stride], x1 = in[(i + step) * stride];
+      const In x2 = in[(i + 2 * step) * stride], x3 = in[(i + 3 * step) * stride];
+      states[0] = Op::add(states[0], x0, i);
+      states[1] = Op::add(states[1], x1, i + step);
+      states[2] = Op::add(states[2], x2, i + 2 * step);
+      states[3] = Op::add(states[3], x3, i + 3 * step);
+    }
+    for (; i < last; i += step) states[0] = Op::add(states[0], in[i * stride], i);
   } else {
     for (int64 i = first; i < last; i += step)
-      state = Op::add(state, in[input_offset(i, shape.reduced)], i);
+      states[0] = Op::add(states[0], in[input_offset(i, shape.reduced)], i);
   }
-  return state;
+  return Op::join(Op::join(states[0], states[1]), Op::join(states[2], states[3]));
+}
+
+// By `width` threads together, `lane` being one of them: elements that lie side by side, with loads
+// of 16 bytes between an unaligned beginning and end.
+template <class Op, class In>
+__device__ inline typename Op::State reduce_run(
+    const In *in, int64 first, int64 last, int lane, int width) {
+  enum { V = 16 / sizeof(In) };
+  typedef Vector<In, V> Pack;
+  typename Op::State states[4] = {Op::start(), Op::start(), Op::start(), Op::start()};
+  const int64 misaligned = ((uint64)(in + first) & 15) / sizeof(In);
+  const int64 lead = misaligned ? V - misaligned : 0;
+  const int64 begin = first + lead < last ? first + lead : last;
+  if (first + lane < begin) states[0] = Op::add(states[0], in[first + lane], first + lane);
+  const Pack *packs = (const Pack *)(in + begin);
+  const int64 count = (last - begin) / V;
+  int64 p = lane;
+  for (; p + 3 * width < count; p += 4 * width) {
+    Pack loaded[4];
+#pragma unroll
+    for (int u = 0; u < 4; ++u) loaded[u] = packs[p + u * width];
+#pragma unroll
+    for (int u = 0; u < 4; ++u)
+#pragma unroll
+      for (int v = 0; v < V; ++v)
+        states[u] = Op::add(states[u], loaded[u].at[v], begin + (p + u * width) * V + v);
+  }
+  for (; p < count; p += width) {
+    const Pack loaded = packs[p];
+#pragma unroll
+    for (int v = 0; v < V; ++v) states[v % 4] = Op::add(states[v % 4], loaded.at[v], begin + p * V + v);
+  }
+  const int64 rest = begin + count * V + lane;
+  if (rest < last) states[1] = Op::add(states[1], in[rest], rest);
+  return Op::join(Op::join(states[0], states[1]), Op::join(states[2], states[3]));
+}
+
+template <class Op, class In>
+__device__ inline typename Op::State reduce_shared(
+    const In *in, const ReduceShape &shape, int64 first, int64 last, int lane, int width) {
+  if (shape.reduced.ndim == 0 || (shape.reduced.ndim == 1 && shape.reduced.strides[0][0] == 1))
+    return reduce_run<Op>(in, first, last, lane, width);
+  return reduce_range<Op>(in, shape, first + lane, last, width);
+}
+
+// Lane 0 of each warp gets the joined state of the warp.
+template <class Op> __device__ inline typename Op::State reduce_warp(typename Op::State state) {
+  __shared__ typename Op::State states[REDUCE_THREADS];
+  const int t = threadIdx.x, lane = t & 31;
+  states[t] = state;
+  __syncwarp();
+#pragma unroll
+  for (int width = 16; width > 0; width /= 2) {
+    if (lane < width) states[t] = Op::join(states[t], states[t + width]);
+    __syncwarp();
+  }
+  return states[t - lane];
 }
 
 // Thread 0 gets the joined state of the block.
 template <class Op> __device__ inline typename Op::State reduce_block(typename Op::State state) {
-  __shared__ typename Op::State states[REDUCE_THREADS];
+  __shared__ typename Op::State warps[REDUCE_THREADS / 32];
   const int t = threadIdx.x;
-  states[t] = state;
+  state = reduce_warp<Op>(state);
+  if ((t & 31) == 0) warps[t / 32] = state;
   __syncthreads();
-#pragma unroll 1
-  for (int width = REDUCE_THREADS / 2; width > 0; width /= 2) {
-    if (t < width) states[t] = Op::join(states[t], states[t + width]);
-    __syncthreads();
-  }
-  return states[0];
+  if (t == 0)
+    for (int w = 1; w < REDUCE_THREADS / 32; ++w) state = Op::join(state, warps[w]);
+  return state;
 }
 
 template <class Op, class In, class Out>
 __device__ inline void reduce_per_thread(
-    Out *out, int64 *out_index, const In *in, const ReduceShape &shape) {
+    Out *out, int64 *out_index, const In *in, const ReduceShape &shape, typename Op::State *partial) {
   const int64 o = blockIdx.x * (int64)blockDim.x + threadIdx.x;
   if (o >= shape.outputs) return;
   const In *row = in + input_offset(o, shape.kept);
-  Op::write(reduce_range<Op>(row, shape, 0, shape.count, 1), shape.count, out, out_index, o);
+  if (shape.slices == 1) {
+    Op::write(reduce_range<Op>(row, shape, 0, shape.count, 1), shape.count, out, out_index, o);
+    return;
+  }
+  const int64 length = (shape.count + shape.slices - 1) / shape.slices;
+  const int64 first = blockIdx.y * length;
+  const int64 last = first + length < shape.count ? first + length : shape.count;
+  partial[o * shape.slices + blockIdx.y] = reduce_range<Op>(row, shape, first, last, 1);
+}
+
+template <class Op, class In, class Out>
+__device__ inline void reduce_per_warp(
+    Out *out, int64 *out_index, const In *in, const ReduceShape &shape, typename Op::State *) {
+  const int64 o = blockIdx.x * (int64)(REDUCE_THREADS / 32) + threadIdx.x / 32;
+  const int lane = threadIdx.x & 31;
+  typename Op::State state = Op::start();
+  if (o < shape.outputs)
+    state = reduce_shared<Op>(in + input_offset(o, shape.kept), shape, 0, shape.count, lane, 32);
+  state = reduce_warp<Op>(state);
+  if (o < shape.outputs && lane == 0) Op::write(state, shape.count, out, out_index, o);
 }
 
 template <class Op, class In, class Out>
@@ -78,10 +163,10 @@ __device__ inline void reduce_per_block(
   const int64 o = blockIdx.x / shape.slices, slice = blockIdx.x % shape.slices;
   const In *row = in + input_offset(o, shape.kept);
   const int64 length = (shape.count + shape.slices - 1) / shape.slices;
-  const int64 first = slice * length;
+  const int64 first = slice * length < shape.count ? slice * length : shape.count;
   const int64 last = first + length < shape.count ? first + length : shape.count;
   typename Op::State state =
-      reduce_range<Op>(row, shape, first + threadIdx.x, last, REDUCE_THREADS);
+      reduce_shared<Op>(row, shape, first, last, threadIdx.x, REDUCE_THREADS);
   state = reduce_block<Op>(state);
   if (threadIdx.x != 0) return;
   if (shape.slices > 1) partial[blockIdx.x] = state;

@@ -99,6 +99,9 @@ template <class To, class From> __device__ inline To convert(From x) {
   return converter<To, From>::apply(x);
 }
 
+// V neighbours that are loaded and stored with one wide access.
+template <class T, int V> struct alignas(sizeof(T) * V) Vector { T at[V]; };
+
 // Sizes and strides of up to five operands, innermost dimension first, strides in elements.
 enum { MAX_DIMS = 12, MAX_OPERANDS = 5 };
 struct Layout {

@@ -6,9 +6,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from flambeau.ops.common import store_out
-from flambeau.ops.promotion import category_of, promote_kinds, kind_of
+from flambeau.ops.promotion import category_of, kind_of, promote_kinds
 from flambeau.ops.registry import METHODS, OPS, inplace_method, public
 from flambeau.runtime import _dtype
+from flambeau.runtime._elementwise import ElementwiseOp
 from flambeau.runtime._tensor import Tensor
 
 Number = bool | int | float | complex
@@ -26,7 +27,7 @@ def _check_alpha(name: str, input: Tensor | Number, other: Tensor | Number, alph
         )
 
 
-def _scaled(name: str, input: Any, other: Any, alpha: Any, out: Any, in_place: bool) -> Tensor:  # noqa: ANN401
+def _scaled(name: str, input: Any, other: Any, alpha: Any, out: Any, in_place: bool) -> Tensor:
     plain = alpha == 1 and not isinstance(alpha, (bool, float))
     scalars: tuple[Any, ...] = ()
     if not plain:
@@ -96,7 +97,7 @@ inplace_method("sub_", _sub_)
 METHODS["subtract_"] = _sub_
 
 
-def _division(rounding_mode: RoundingMode) -> Any:  # noqa: ANN401
+def _division(rounding_mode: RoundingMode) -> ElementwiseOp:
     names = {None: "_div", "trunc": "_div_trunc", "floor": "floor_divide"}
     if rounding_mode not in names:
         raise RuntimeError(
@@ -143,39 +144,35 @@ def div(
     >>> torch.div(torch.tensor([-7, 7]), 2, rounding_mode="floor")
     tensor([-4,  3])
     """
-    return _division(rounding_mode)(input, other, out=out)  # type: ignore[no-any-return]
+    return _division(rounding_mode)(input, other, out=out)
 
 
 @public()
-def true_divide(
-    input: Tensor, other: Tensor | Number, *, out: Tensor | None = None
-) -> Tensor:
+def true_divide(input: Tensor, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """Divide; integers give the default floating-point dtype. See `div`."""
     return OPS["_div"](input, other, out=out)
 
 
 def _div_(self: Tensor, other: Tensor | Number, *, rounding_mode: RoundingMode = None) -> Tensor:
     """Divide this tensor and return it; see `div`."""
-    return _division(rounding_mode).in_place(self, other)  # type: ignore[no-any-return]
+    return _division(rounding_mode).in_place(self, other)
 
 
 inplace_method("div_", _div_)
 METHODS["divide_"] = METHODS["true_divide_"] = _div_
 
 
-def _check_power(base: Any, exponent: Any) -> None:  # noqa: ANN401
-    if isinstance(exponent, int) and exponent < 0 and isinstance(base, Tensor):
-        if base.dtype.category == 1:
-            raise RuntimeError(
-                "Integers to negative integer powers are not allowed; convert the base to a "
-                f"floating-point dtype, got exponent {exponent}"
-            )
+def _check_power(base: Any, exponent: Any) -> None:
+    negative = isinstance(exponent, int) and exponent < 0
+    if negative and isinstance(base, Tensor) and base.dtype.category == 1:
+        raise RuntimeError(
+            "Integers to negative integer powers are not allowed; convert the base to a "
+            f"floating-point dtype, got exponent {exponent}"
+        )
 
 
 @public()
-def pow(
-    input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None = None
-) -> Tensor:
+def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """Raise to a power.
 
     Parameters
@@ -196,9 +193,9 @@ def pow(
         An integer tensor with a negative integer as exponent.
     """
     _check_power(input, exponent)
-    if isinstance(exponent, (int, float)) and exponent == 2 and isinstance(input, Tensor):
-        if input.dtype.category == 2:
-            return OPS["_square"](input, out=out)
+    twice = isinstance(exponent, (int, float)) and exponent == 2
+    if twice and isinstance(input, Tensor) and input.dtype.category == 2:
+        return OPS["_square"](input, out=out)
     return OPS["_pow"](input, exponent, out=out)
 
 
@@ -227,7 +224,7 @@ def _pow_(self: Tensor, exponent: Tensor | Number) -> Tensor:
 inplace_method("pow_", _pow_)
 
 
-def _clamp(input: Tensor, min: Any, max: Any) -> tuple[Any, tuple[Any, ...]]:  # noqa: ANN401
+def _clamp(input: Tensor, min: Any, max: Any) -> tuple[ElementwiseOp, tuple[Any, ...]]:
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     if max is None:
@@ -263,7 +260,7 @@ def clamp(
         Neither limit is given.
     """
     op, limits = _clamp(input, min, max)
-    return op(input, *limits, out=out)  # type: ignore[no-any-return]
+    return op(input, *limits, out=out)
 
 
 @public()
@@ -283,7 +280,7 @@ def _clamp_(
 ) -> Tensor:
     """Limit this tensor's elements to a range and return it; see `clamp`."""
     op, limits = _clamp(self, min, max)
-    return op.in_place(self, *limits)  # type: ignore[no-any-return]
+    return op.in_place(self, *limits)
 
 
 inplace_method("clamp_", _clamp_)

@@ -39,9 +39,10 @@ def cuda_type(code: int) -> str:
     """
     name = _dtype.dtype_from_code(code).name
     if name not in _CUDA_TYPES:
+        legacy = _dtype.legacy_type_name(_dtype.dtypes[name])
         raise NotImplementedError(
-            f"CUDA kernels are not implemented for '{_dtype.legacy_type_name(_dtype.dtypes[name])}' "
-            f"(torch.{name}); they are for {', '.join(_CUDA_TYPES)}"
+            f"CUDA kernels are not implemented for '{legacy}' (torch.{name}); they are for "
+            f"{', '.join(_CUDA_TYPES)}"
         )
     return _CUDA_TYPES[name]
 
@@ -145,7 +146,8 @@ def _call(row: Row, loaded: dict[int, str]) -> str:
 def _contiguous_body(
     row: Row, tensors: Sequence[int], in_types: Sequence[int], out_type: int
 ) -> list[str]:
-    widest = max(_dtype.dtype_from_code(code).itemsize for code in [out_type, *(in_types[k] for k in tensors)])
+    types = [out_type, *(in_types[k] for k in tensors)]
+    widest = max(_dtype.dtype_from_code(code).itemsize for code in types)
     width = max(1, 16 // widest)
     single = _call(row, {k: f"p{k}[i]" for k in tensors})
     if width == 1:

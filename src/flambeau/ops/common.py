@@ -8,7 +8,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from flambeau.ops.promotion import can_cast_codes
-from flambeau.runtime import _dtype
+from flambeau.runtime import _dtype, lazy_init
 from flambeau.runtime._tensor import Tensor, empty
 
 if TYPE_CHECKING:
@@ -115,9 +115,7 @@ def new_like(like: Tensor, shape: Sequence[int], of: dtype | None = None) -> Ten
     return empty(tuple(shape), dtype=of or like.dtype, device=like.device)
 
 
-def merged_dims(
-    sizes: Sequence[int], *strides: Sequence[int]
-) -> tuple[list[int], list[list[int]]]:
+def merged_dims(sizes: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], list[list[int]]]:
     """Sizes and strides innermost first, with neighbours merged where every operand allows it."""
     merged: list[int] = []
     merged_strides: list[list[int]] = [[] for _ in strides]
@@ -125,7 +123,8 @@ def merged_dims(
         if sizes[d] == 1:
             continue
         if merged and all(
-            own[d] == done[-1] * merged[-1] for own, done in zip(strides, merged_strides, strict=True)
+            own[d] == done[-1] * merged[-1]
+            for own, done in zip(strides, merged_strides, strict=True)
         ):
             merged[-1] *= sizes[d]
             continue
@@ -136,7 +135,7 @@ def merged_dims(
 
 
 def pack_layout(sizes: Sequence[int], *strides: Sequence[int]) -> bytes:
-    """The ``Layout`` of types.cuh for these operands; dims outermost first, as tensors have them."""
+    """The ``Layout`` of types.cuh for these operands, given with dims outermost first."""
     merged, merged_strides = merged_dims(sizes, *strides)
     if len(merged) > MAX_DIMS:
         raise RuntimeError(
@@ -157,6 +156,16 @@ def kernel(source: str, name: str, signature: str, device: int) -> Kernel:
     from flambeau.runtime._launch import Kernel
 
     return Kernel(get_function(source, name, device), signature)
+
+
+def _forget_kernels() -> None:
+    from flambeau.kernels.compile import forget_functions
+
+    kernel.cache_clear()
+    forget_functions()
+
+
+lazy_init.on_forget(_forget_kernels)
 
 
 def launch_linear(made: Kernel, device: int, count: int, *arguments: object) -> None:

@@ -8,7 +8,7 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any
 
-from flambeau.ops.codegen import arithmetic_type, cuda_type
+from flambeau.ops.codegen import cuda_type
 from flambeau.ops.common import THREADS, kernel, launch_linear
 from flambeau.ops.promotion import get_default_dtype
 from flambeau.ops.registry import FUNCTIONS, OPS, public
@@ -31,14 +31,12 @@ for _name in ("empty", "empty_like", "empty_strided"):
 # -- from data -------------------------------------------------------------------------------------
 
 
-def _is_array(data: Any) -> bool:  # noqa: ANN401
+def _is_array(data: Any) -> bool:
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(data, (numpy.ndarray, numpy.generic))
 
 
-def _finished(
-    made: Tensor, device: Device, pin_memory: bool, requires_grad: bool
-) -> Tensor:
+def _finished(made: Tensor, device: Device, pin_memory: bool, requires_grad: bool) -> Tensor:
     made = made.to(get_default_device() if device is None else device)
     if pin_memory:
         made = made.pin_memory()
@@ -47,7 +45,7 @@ def _finished(
 
 @public(method=False)
 def tensor(
-    data: Any,  # noqa: ANN401
+    data: Any,
     *,
     dtype: dtype | None = None,
     device: Device = None,
@@ -97,7 +95,7 @@ def tensor(
 
 
 @public(method=False)
-def as_tensor(data: Any, dtype: dtype | None = None, device: Device = None) -> Tensor:  # noqa: ANN401
+def as_tensor(data: Any, dtype: dtype | None = None, device: Device = None) -> Tensor:
     """Make a tensor, sharing memory with `data` where possible.
 
     Parameters
@@ -113,12 +111,12 @@ def as_tensor(data: Any, dtype: dtype | None = None, device: Device = None) -> T
         return from_numpy(data).to(
             device=get_default_device() if device is None else device, dtype=dtype
         )
-    return tensor(data, dtype=dtype, device=device)  # type: ignore[no-any-return]
+    return tensor(data, dtype=dtype, device=device)
 
 
 @public(method=False)
 def asarray(
-    obj: Any,  # noqa: ANN401
+    obj: Any,
     *,
     dtype: dtype | None = None,
     device: Device = None,
@@ -140,7 +138,7 @@ def asarray(
 
 
 @public(method=False)
-def from_numpy(ndarray: Any) -> Tensor:  # noqa: ANN401
+def from_numpy(ndarray: Any) -> Tensor:
     """Make a host tensor that shares memory with a NumPy array.
 
     Parameters
@@ -181,7 +179,7 @@ def from_numpy(ndarray: Any) -> Tensor:  # noqa: ANN401
 
 @public(method=False)
 def frombuffer(
-    buffer: Any,  # noqa: ANN401
+    buffer: Any,
     *,
     dtype: dtype,
     count: int = -1,
@@ -196,19 +194,19 @@ def frombuffer(
 @public(method=False)
 def scalar_tensor(s: complex, *, dtype: dtype | None = None, device: Device = None) -> Tensor:
     """Make a tensor without dimensions from a number, of the default dtype."""
-    return tensor(s, dtype=dtype or get_default_dtype(), device=device)  # type: ignore[no-any-return]
+    return tensor(s, dtype=dtype or get_default_dtype(), device=device)
 
 
 # -- filled ----------------------------------------------------------------------------------------
 
 
-def _sizes(size: tuple[Any, ...]) -> Any:  # noqa: ANN401
+def _sizes(size: tuple[Any, ...]) -> Any:
     """``zeros(2, 3)`` or ``zeros((2, 3))``."""
     return size[0] if len(size) == 1 else size
 
 
 def _made(
-    size: Any,  # noqa: ANN401
+    size: Any,
     value: complex,
     out: Tensor | None,
     dtype: dtype | None,
@@ -226,10 +224,10 @@ def _made(
 
 @public(method=False)
 def zeros(
-    *size: Any,  # noqa: ANN401
+    *size: Any,
     out: Tensor | None = None,
     dtype: dtype | None = None,
-    layout: Any = None,  # noqa: ANN401
+    layout: Any = None,
     device: Device = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
@@ -264,10 +262,10 @@ def zeros(
 
 @public(method=False)
 def ones(
-    *size: Any,  # noqa: ANN401
+    *size: Any,
     out: Tensor | None = None,
     dtype: dtype | None = None,
-    layout: Any = None,  # noqa: ANN401
+    layout: Any = None,
     device: Device = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
@@ -276,7 +274,7 @@ def ones(
     return _made(_sizes(size), 1, out, dtype, device, requires_grad, pin_memory)
 
 
-def _dtype_of_value(value: Any) -> dtype:  # noqa: ANN401
+def _dtype_of_value(value: Any) -> dtype:
     if isinstance(value, Tensor):
         return value.dtype
     if isinstance(value, bool):
@@ -289,11 +287,11 @@ def _dtype_of_value(value: Any) -> dtype:  # noqa: ANN401
 @public(method=False)
 def full(
     size: Sequence[int],
-    fill_value: Any,  # noqa: ANN401
+    fill_value: Any,
     *,
     out: Tensor | None = None,
     dtype: dtype | None = None,
-    layout: Any = None,  # noqa: ANN401
+    layout: Any = None,
     device: Device = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
@@ -303,24 +301,24 @@ def full(
     return _made(size, fill_value, out, of, device, requires_grad, pin_memory)
 
 
-def _like(input: Tensor, value: Any, options: dict[str, Any]) -> Tensor:  # noqa: ANN401
+def _like(input: Tensor, value: Any, options: dict[str, Any]) -> Tensor:
     return _tensor.empty_like(input, **options).fill_(value)
 
 
 @public(method=False)
-def zeros_like(input: Tensor, **options: Any) -> Tensor:  # noqa: ANN401
+def zeros_like(input: Tensor, **options: Any) -> Tensor:
     """Make zeros of a tensor's shape, dtype and device; options as for `empty_like`."""
     return _like(input, 0, options)
 
 
 @public(method=False)
-def ones_like(input: Tensor, **options: Any) -> Tensor:  # noqa: ANN401
+def ones_like(input: Tensor, **options: Any) -> Tensor:
     """Make ones of a tensor's shape, dtype and device; options as for `empty_like`."""
     return _like(input, 1, options)
 
 
 @public(method=False)
-def full_like(input: Tensor, fill_value: Any, **options: Any) -> Tensor:  # noqa: ANN401
+def full_like(input: Tensor, fill_value: Any, **options: Any) -> Tensor:
     """Fill a tensor of another's shape, dtype and device; options as for `empty_like`."""
     return _like(input, fill_value, options)
 
@@ -353,13 +351,13 @@ def _fill_sequence(kind: str, out: Tensor, *numbers: float) -> Tensor:
     integer = out.dtype.category < 2
     values = [int(x) if integer else float(x) for x in numbers]
     signature = "P" + ("q" if integer else "d") * len(values) + "q"
-    device = out.device.index
+    device = out.get_device()
     made = kernel(_sequence_source(kind, out.dtype.code), "fill", signature, device)
     launch_linear(made, device, out.numel(), out, *values, out.numel())
     return out
 
 
-def _number(value: Any) -> Any:  # noqa: ANN401
+def _number(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor) else value
 
 
@@ -377,13 +375,13 @@ def _sequence(
 
 @public(method=False)
 def arange(
-    start: Any = 0,  # noqa: ANN401
-    end: Any = None,  # noqa: ANN401
-    step: Any = 1,  # noqa: ANN401
+    start: Any = 0,
+    end: Any = None,
+    step: Any = 1,
     *,
     out: Tensor | None = None,
     dtype: dtype | None = None,
-    layout: Any = None,  # noqa: ANN401
+    layout: Any = None,
     device: Device = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
@@ -432,8 +430,7 @@ def arange(
         raise RuntimeError(f"unsupported range: {first} -> {last}")
     if (last - first) * by < 0:
         raise RuntimeError(
-            "upper bound and lower bound inconsistent with step sign: "
-            f"{first} to {last} by {by}"
+            f"upper bound and lower bound inconsistent with step sign: {first} to {last} by {by}"
         )
     size = math.ceil((last - first) / by) if of.category == 2 else -((first - last) // by)
     made = _fill_sequence("arange", _sequence(size, out, of, device, pin_memory), first, by)
@@ -441,7 +438,7 @@ def arange(
 
 
 def _spaced(
-    name: str, start: Any, end: Any, steps: int, out: Any, of: Any, device: Any, pin: bool  # noqa: ANN401
+    name: str, start: Any, end: Any, steps: int, out: Any, of: Any, device: Any, pin: bool
 ) -> Tensor:
     if steps < 0:
         raise RuntimeError(f"number of steps must be non-negative, got {steps} in {name}()")
@@ -461,13 +458,13 @@ def _spaced_into(out: Tensor, first: float, last: float) -> Tensor:
 
 @public(method=False)
 def linspace(
-    start: Any,  # noqa: ANN401
-    end: Any,  # noqa: ANN401
+    start: Any,
+    end: Any,
     steps: int,
     *,
     out: Tensor | None = None,
     dtype: dtype | None = None,
-    layout: Any = None,  # noqa: ANN401
+    layout: Any = None,
     device: Device = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
@@ -489,14 +486,14 @@ def linspace(
 
 @public(method=False)
 def logspace(
-    start: Any,  # noqa: ANN401
-    end: Any,  # noqa: ANN401
+    start: Any,
+    end: Any,
     steps: int,
     base: float = 10.0,
     *,
     out: Tensor | None = None,
     dtype: dtype | None = None,
-    layout: Any = None,  # noqa: ANN401
+    layout: Any = None,
     device: Device = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
@@ -517,7 +514,7 @@ def eye(
     *,
     out: Tensor | None = None,
     dtype: dtype | None = None,
-    layout: Any = None,  # noqa: ANN401
+    layout: Any = None,
     device: Device = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
@@ -539,39 +536,47 @@ def _new(self: Tensor, dtype: dtype | None, device: Device) -> dict[str, Any]:
 
 
 @public(function=False)
-def new_empty(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, **more: Any) -> Tensor:  # noqa: ANN401
+def new_empty(
+    self: Tensor, *size: Any, dtype: Any = None, device: Any = None, **more: Any
+) -> Tensor:
     """Make a tensor with uncleared memory, by default of this one's dtype and device."""
     return empty(_sizes(size), **_new(self, dtype, device), **more)
 
 
 @public(function=False)
-def new_zeros(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, **more: Any) -> Tensor:  # noqa: ANN401
+def new_zeros(
+    self: Tensor, *size: Any, dtype: Any = None, device: Any = None, **more: Any
+) -> Tensor:
     """Make a tensor of zeros, by default of this one's dtype and device."""
-    return zeros(_sizes(size), **_new(self, dtype, device), **more)  # type: ignore[no-any-return]
+    return zeros(_sizes(size), **_new(self, dtype, device), **more)
 
 
 @public(function=False)
-def new_ones(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, **more: Any) -> Tensor:  # noqa: ANN401
+def new_ones(
+    self: Tensor, *size: Any, dtype: Any = None, device: Any = None, **more: Any
+) -> Tensor:
     """Make a tensor of ones, by default of this one's dtype and device."""
-    return ones(_sizes(size), **_new(self, dtype, device), **more)  # type: ignore[no-any-return]
+    return ones(_sizes(size), **_new(self, dtype, device), **more)
 
 
 @public(function=False)
 def new_full(
-    self: Tensor, size: Any, fill_value: Any, dtype: Any = None, device: Any = None, **more: Any  # noqa: ANN401
+    self: Tensor, size: Any, fill_value: Any, dtype: Any = None, device: Any = None, **more: Any
 ) -> Tensor:
     """Make a filled tensor, by default of this one's dtype and device."""
-    return full(size, fill_value, **_new(self, dtype, device), **more)  # type: ignore[no-any-return]
+    return full(size, fill_value, **_new(self, dtype, device), **more)
 
 
 @public(function=False)
-def new_tensor(self: Tensor, data: Any, dtype: Any = None, device: Any = None, **more: Any) -> Tensor:  # noqa: ANN401
+def new_tensor(
+    self: Tensor, data: Any, dtype: Any = None, device: Any = None, **more: Any
+) -> Tensor:
     """Make a tensor with a copy of some data, by default of this one's dtype and device."""
-    return tensor(data, **_new(self, dtype, device), **more)  # type: ignore[no-any-return]
+    return tensor(data, **_new(self, dtype, device), **more)
 
 
 @public(function=False)
-def numpy(self: Tensor, *, force: bool = False) -> Any:  # noqa: ANN401
+def numpy(self: Tensor, *, force: bool = False) -> Any:
     """View a host tensor's memory as a NumPy array.
 
     Parameters
@@ -605,7 +610,7 @@ def numpy(self: Tensor, *, force: bool = False) -> Any:  # noqa: ANN401
 
 
 @public(function=False)
-def __array__(self: Tensor, dtype: Any = None, copy: Any = None) -> Any:  # noqa: ANN401, N807
+def __array__(self: Tensor, dtype: Any = None, copy: Any = None) -> Any:  # noqa: N807
     """What ``numpy.asarray`` asks; shares memory where it can."""
     found = numpy(self)
     if dtype is not None and found.dtype != dtype:

@@ -70,7 +70,7 @@ class _Mode:
             return self._generator(function)  # type: ignore[return-value]
 
         @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
             with self:
                 return function(*args, **kwargs)
 
@@ -80,7 +80,7 @@ class _Mode:
         """The mode holds while the generator runs, not between."""
 
         @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
             generator = function(*args, **kwargs)
             sent = None
             while True:
@@ -107,7 +107,8 @@ class no_grad(_Mode):  # noqa: N801 - torch's name
 
     _grad = False
 
-    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:  # noqa: ANN401
+    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
+        """Make the context; around a bare function, wrap it."""
         made = super().__new__(cls)
         if function is None:
             return made

@@ -24,17 +24,24 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_DIRECT = (
-    "bool uint8 int8 int16 int32 int64 uint16 uint32 uint64 float16 float32 float64 complex64 "
-    "complex128"
-).split()
-_EXOTIC = {
-    "bfloat16": "bfloat16",
-    "float8_e4m3fn": "float8_e4m3fn",
-    "float8_e5m2": "float8_e5m2",
-    "float8_e4m3fnuz": "float8_e4m3fnuz",
-    "float8_e5m2fnuz": "float8_e5m2fnuz",
-}
+_DIRECT = [
+    "bool",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+]
+# What ml_dtypes adds, under the same names.
+_EXOTIC = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
 
 
 @functools.cache
@@ -46,7 +53,8 @@ def numpy_dtype(code: int) -> np.dtype[Any]:
     if name in _EXOTIC:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, _EXOTIC[name]))
+        exotic: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return exotic
     raise TypeError(f"NumPy has no dtype for torch.{name}; convert with .to(dtype) first")
 
 
@@ -90,7 +98,8 @@ def tensor_of(values: Array | np.generic, code: int | None = None) -> Tensor:
     from flambeau.runtime._tensor import empty
 
     source = np.asarray(values)
-    made = empty(source.shape, dtype=_dtype.dtype_from_code(scalar_type(source.dtype) if code is None else code))
+    target = scalar_type(source.dtype) if code is None else code
+    made = empty(source.shape, dtype=_dtype.dtype_from_code(target))
     if source.size:
         array(made)[...] = convert(source, made.dtype.code)
     return made
@@ -120,7 +129,7 @@ def _compiled(row: Row) -> Callable[..., Any]:
     import sys
 
     scope = {"np": np, "host": sys.modules[__name__]}
-    return eval(f"lambda {', '.join(names)}: {row.numpy}", scope)  # type: ignore[no-any-return]  # noqa: S307 - the table's own text
+    return eval(f"lambda {', '.join(names)}: {row.numpy}", scope)  # type: ignore[no-any-return]
 
 
 def elementwise(
@@ -135,12 +144,12 @@ def elementwise(
         return
     compute = numpy_dtype(compute_type)
     arithmetic = numpy_dtype(arithmetic_code(compute_type))
-    values = [_operand(operand, row, compute, arithmetic) for operand in operands]
-    if compute.kind != "b":
-        scalars = [arithmetic.type(s) for s in scalars]
     with np.errstate(all="ignore"):
+        values = [_operand(operand, row, compute, arithmetic) for operand in operands]
+        if compute.kind != "b":
+            scalars = [arithmetic.type(s) for s in scalars]
         result = np.asarray(_compiled(row)(*values, *scalars))
-        if result.dtype != np.bool_ and result.dtype != compute:
+        if result.dtype not in {np.dtype(np.bool_), compute}:
             result = convert(result, compute_type)
         array(out)[...] = convert(result, out.dtype.code)
 
@@ -206,7 +215,7 @@ def power(a: Array, b: Array) -> Array:
     """Powers; integers to negative powers give 0, 1 or -1."""
     a, b = np.asarray(a), np.asarray(b)
     if a.dtype.kind == "b":
-        return a | ~b
+        return np.logical_or(a, ~b)
     if a.dtype.kind not in "iu":
         return np.power(a, b)  # type: ignore[no-any-return]
     positive = np.power(a, np.maximum(b, b.dtype.type(0)))
@@ -233,7 +242,7 @@ def lerp(a: Array, b: Array, weight: Array) -> Array:
     """Between a and b, computed from the nearer one."""
     near = a + weight * (b - a)
     far = b - (b - a) * (1 - weight)
-    return np.where(np.abs(weight) < 0.5, near, far)
+    return np.asarray(np.where(np.abs(weight) < 0.5, near, far))
 
 
 def shift_left(a: Array, b: Array) -> Array:
@@ -280,9 +289,8 @@ def nan_to_num(a: Array, nan: float, high: float, low: float) -> Array:
 
 
 def _vectorized(function: Callable[[float], float], a: Array) -> Array:
-    out = np.empty(a.shape, np.float64)
-    out.flat = [function(float(x)) for x in a.flat]
-    return out.astype(a.dtype)
+    results = [function(float(x)) for x in a.flat]
+    return np.array(results, dtype=np.float64).reshape(a.shape).astype(a.dtype)
 
 
 def erf(a: Array) -> Array:

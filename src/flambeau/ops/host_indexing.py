@@ -30,9 +30,7 @@ def add_offsets(
     target[...] = target + steps if accumulate else steps
 
 
-def access(
-    action: str, values: Tensor, self: Tensor, rest: Sequence[int], offsets: Tensor
-) -> None:
+def access(action: str, values: Tensor, self: Tensor, rest: Sequence[int], offsets: Tensor) -> None:
     """Read, write or add at ``offsets`` plus the strides `rest` over the shape of `values`."""
     where = host.array(offsets)
     for d, (size, step) in enumerate(zip(values.shape, rest, strict=True)):

@@ -80,7 +80,12 @@ FLAMBEAU_KERNEL({THREADS}) write(int64 *out, const int64 *starts, const {element
 
 
 def _access(
-    action: str, values: Tensor, self: Tensor, rest: Sequence[int], offsets: Tensor, shape: Sequence[int]
+    action: str,
+    values: Tensor,
+    self: Tensor,
+    rest: Sequence[int],
+    offsets: Tensor,
+    shape: Sequence[int],
 ) -> None:
     """Read, write or accumulate over `shape`: ``self`` at ``rest`` strides plus the offsets."""
     count = values.numel()
@@ -92,7 +97,7 @@ def _access(
 
         host_indexing.access(action, values, self, rest, spread)
         return
-    device = self.device.index
+    device = self.get_device()
     layout = pack_layout(shape, values.stride(), rest, spread.stride())
     made = kernel(_access_source(action, self.dtype.code), "access", "PPPqB", device)
     launch_linear(made, device, count, values, self, offsets, count, layout)
@@ -112,11 +117,11 @@ def _offsets(self: Tensor, indices: Sequence[tuple[int, Tensor]]) -> Tensor:
 
             host_indexing.add_offsets(offsets, spread, dim, size, stride, position > 0)
             continue
-        made = kernel(_offset_source(index.dtype.code), "offset", "PPqqiqB", self.device.index)
+        made = kernel(_offset_source(index.dtype.code), "offset", "PPqqiqB", self.get_device())
         layout = pack_layout(shape, offsets.stride(), spread.stride())
         count = offsets.numel()
         launch_linear(
-            made, self.device.index, count,
+            made, self.get_device(), count,
             offsets, index, size, stride, int(position > 0), count, layout,
         )  # fmt: skip
     return offsets
@@ -128,13 +133,12 @@ def _index_shape(indices: Sequence[Tensor]) -> tuple[int, ...]:
     except RuntimeError:
         shapes = ", ".join(str(list(index.shape)) for index in indices)
         raise IndexError(
-            "shape mismatch: indexing tensors could not be broadcast together with shapes "
-            f"{shapes}"
+            f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
         ) from None
 
 
 @public(function=True)
-def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None) -> Any:  # noqa: ANN401
+def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None) -> Any:
     """Find the elements that are not zero. Waits for the device.
 
     Parameters
@@ -162,7 +166,7 @@ def _nonzero(input: Tensor, linear: bool) -> Tensor:
         from flambeau.ops import host_indexing
 
         return host_indexing.nonzero(input, linear)
-    flat, device = input.contiguous(), input.device.index
+    flat, device = input.contiguous(), input.get_device()
     n = flat.numel()
     if n == 0:
         return empty((0,) if linear else (0, input.ndim), dtype=_INT64, device=input.device)
@@ -195,28 +199,29 @@ def _plain_layout(shape: Sequence[int]) -> bytes:
 # -- t[...] ----------------------------------------------------------------------------------------
 
 
-def _as_index(part: Any, like: Tensor) -> Tensor:  # noqa: ANN401
+def _as_index(part: Any, like: Tensor) -> Tensor:
     """A list, array or tensor as an index tensor on the right device."""
-    if not isinstance(part, Tensor):
+    if isinstance(part, Tensor):
+        index = part
+    else:
         from flambeau.ops.creation import tensor
 
-        part = tensor(part, device=like.device) if len(part) else empty((0,), dtype=_INT64)
-    if part.dtype.category > 1:
+        index = tensor(part, device=like.device) if len(part) else empty((0,), dtype=_INT64)
+    if index.dtype.category > 1:
         raise IndexError(
-            "tensors used as indices must be long, int, byte or bool tensors, got "
-            f"{part.dtype!r}"
+            f"tensors used as indices must be long, int, byte or bool tensors, got {index.dtype!r}"
         )
-    if part.device == like.device:
-        return part
-    if part.device.type != "cpu":
+    if index.device == like.device:
+        return index
+    if index.device.type != "cpu":
         raise RuntimeError(
             f"indices should be either on cpu or on the same device as the indexed tensor "
-            f"({like.device}), got {part.device}"
+            f"({like.device}), got {index.device}"
         )
-    return part.to(like.device)
+    return index.to(like.device)
 
 
-def _is_tuple_like(index: Any) -> bool:  # noqa: ANN401
+def _is_tuple_like(index: Any) -> bool:
     """A short list that holds more than numbers is an index of several parts."""
     return (
         isinstance(index, list)
@@ -228,11 +233,11 @@ def _is_tuple_like(index: Any) -> bool:  # noqa: ANN401
     )
 
 
-def _is_advanced(part: Any) -> bool:  # noqa: ANN401
+def _is_advanced(part: Any) -> bool:
     return isinstance(part, (Tensor, list)) or hasattr(part, "__array__") or isinstance(part, tuple)
 
 
-def _parse(self: Tensor, index: Any) -> tuple[Tensor, list[Tensor | None]]:  # noqa: ANN401
+def _parse(self: Tensor, index: Any) -> tuple[Tensor, list[Tensor | None]]:
     """Apply the basic parts as a view; per dimension of the view its index tensor or None."""
     parts = list(index) if isinstance(index, tuple) or _is_tuple_like(index) else [index]
     parts = [_as_index(part, self) if _is_advanced(part) else part for part in parts]
@@ -278,19 +283,19 @@ def _expand_mask(part: Tensor, self: Tensor, before: Sequence[Any]) -> list[Tens
     return list(_nonzero(part, linear=False).unbind(1))
 
 
-def _placed(view: Tensor, indices: Sequence[Tensor | None]) -> tuple[list[int], int, list[int]]:
-    """Indexed dims; where the index shape goes in the result; the other dims in order."""
+def _placed(view: Tensor, indices: Sequence[Tensor | None]) -> tuple[int, list[int]]:
+    """Where the index shape goes in the result; the dims that are not indexed, in order."""
     dims = [d for d, index in enumerate(indices) if index is not None]
     others = [d for d in range(view.ndim) if d not in dims]
     adjacent = dims == list(range(dims[0], dims[0] + len(dims)))
-    return dims, (dims[0] if adjacent else 0), others
+    return (dims[0] if adjacent else 0), others
 
 
 class _Selection:
     """What an advanced index means: result shape, strides of the rest, offsets."""
 
     def __init__(self, view: Tensor, indices: Sequence[Tensor | None]) -> None:
-        dims, at, others = _placed(view, indices)
+        at, others = _placed(view, indices)
         pairs = [(d, index) for d, index in enumerate(indices) if index is not None]
         offsets = _offsets(view, pairs)
         before, after = others[:at], others[at:]
@@ -305,14 +310,14 @@ class _Selection:
         self.offsets = offsets.reshape(*shape, *[1] * len(after)) if after else offsets
 
 
-def _scalar_mask(self: Tensor, index: Any) -> Tensor | None:  # noqa: ANN401
+def _scalar_mask(self: Tensor, index: Any) -> Tensor | None:
     """A bool tensor without dimensions selects all or nothing."""
     if isinstance(index, Tensor) and index.ndim == 0 and index.dtype == _BOOL:
         return self.unsqueeze(0)[: 1 if index.item() else 0]
     return None
 
 
-def getitem(self: Tensor, index: Any) -> Tensor:  # noqa: ANN401
+def getitem(self: Tensor, index: Any) -> Tensor:
     """``self[index]`` for an index with tensors, lists or masks."""
     if (chosen := _scalar_mask(self, index)) is not None:
         return chosen.clone()
@@ -323,19 +328,19 @@ def getitem(self: Tensor, index: Any) -> Tensor:  # noqa: ANN401
     return values
 
 
-def setitem(self: Tensor, index: Any, value: Any) -> None:  # noqa: ANN401
+def setitem(self: Tensor, index: Any, value: Any) -> None:
     """``self[index] = value`` for an index with tensors, lists or masks."""
     if (chosen := _scalar_mask(self, index)) is not None:
         chosen[...] = value
         return
-    if isinstance(index, Tensor) and index.dtype == _BOOL and index.shape == self.shape:
-        if not isinstance(value, Tensor) or value.numel() == 1:
-            masked_fill_(self, _as_index(index, self), value)
-            return
+    whole = isinstance(index, Tensor) and index.dtype == _BOOL and index.shape == self.shape
+    if whole and (not isinstance(value, Tensor) or value.numel() == 1):
+        masked_fill_(self, _as_index(index, self), value)
+        return
     _put(self, index, value, "write")
 
 
-def _put(self: Tensor, index: Any, value: Any, action: str) -> None:  # noqa: ANN401
+def _put(self: Tensor, index: Any, value: Any, action: str) -> None:
     view, indices = _parse(self, index)
     chosen = _Selection(view, indices)
     if not isinstance(value, Tensor):
@@ -498,7 +503,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     return getitem(input.reshape(-1), index)
 
 
-def _scatter(name: str, self: Tensor, dim: int, index: Tensor, src: Any, action: str) -> Tensor:  # noqa: ANN401
+def _scatter(name: str, self: Tensor, dim: int, index: Tensor, src: Any, action: str) -> Tensor:
     target, index, dim = _fitted(name, self, dim, index)
     if index.numel() == 0:
         return self
@@ -560,7 +565,7 @@ inplace_method("scatter_add_", _scatter_add_)
 
 @public()
 def scatter(
-    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: complex | None = None  # noqa: ANN401
+    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: complex | None = None
 ) -> Tensor:
     """Copy a tensor and store one element per index along a dimension."""
     return _scatter_(input.clone(), dim, index, src, value=value)
@@ -627,7 +632,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: complex) -> Tensor
 # -- masks -----------------------------------------------------------------------------------------
 
 
-def masked_fill_(self: Tensor, mask: Tensor, value: Any) -> Tensor:  # noqa: ANN401
+def masked_fill_(self: Tensor, mask: Tensor, value: Any) -> Tensor:
     """Set the elements where `mask` is true to a number and return this tensor."""
     if mask.dtype != _BOOL:
         raise RuntimeError(
@@ -647,7 +652,7 @@ inplace_method("masked_fill_", masked_fill_)
 
 
 @public()
-def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:  # noqa: ANN401
+def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """Copy a tensor and set the elements where `mask` is true to a number."""
     shape = broadcast_shapes(input.shape, mask.shape)
     copied = input.expand(*shape).contiguous() if tuple(input.shape) != shape else input
@@ -682,8 +687,8 @@ inplace_method("masked_scatter_", _masked_scatter_)
 
 @public(method=False)
 def where(
-    condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None  # noqa: ANN401
-) -> Any:  # noqa: ANN401
+    condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None
+) -> Any:
     """Choose elements by a condition.
 
     Parameters
@@ -706,7 +711,7 @@ def where(
     return OPS["_where"](condition, input, other, out=out)
 
 
-def _where(self: Tensor, condition: Tensor, other: Any) -> Any:  # noqa: ANN401
+def _where(self: Tensor, condition: Tensor, other: Any) -> Any:
     """Keep elements where `condition` is true, else take `other`."""
     return where(condition, self, other)
 

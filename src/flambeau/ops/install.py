@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 from flambeau.ops import (
     arithmetic,
     creation,
+    dropout,
     indexing,
     matmul,
     printing,
+    random,
+    random_sampling,
     shapes,
     sorting,
     statistics,
@@ -25,29 +28,60 @@ if TYPE_CHECKING:
 __all__ = ["install", "namespace"]
 
 # Tensor methods that are functions too.
-_METHODS_AS_FUNCTIONS = (
-    "as_strided chunk clone detach diagonal expand_copy flatten imag is_complex "
-    "is_floating_point is_signed moveaxis movedim narrow numel permute ravel real reshape select "
-    "split split_with_sizes squeeze swapaxes swapdims t transpose unbind unflatten unsqueeze "
-    "index_put_ masked_fill_ resize_as_ zero_ fill_"
-).split()
+_METHODS_AS_FUNCTIONS = [
+    "as_strided",
+    "chunk",
+    "clone",
+    "detach",
+    "diagonal",
+    "expand_copy",
+    "flatten",
+    "imag",
+    "is_complex",
+    "is_floating_point",
+    "is_signed",
+    "moveaxis",
+    "movedim",
+    "narrow",
+    "numel",
+    "permute",
+    "ravel",
+    "real",
+    "reshape",
+    "select",
+    "split",
+    "split_with_sizes",
+    "squeeze",
+    "swapaxes",
+    "swapdims",
+    "t",
+    "transpose",
+    "unbind",
+    "unflatten",
+    "unsqueeze",
+    "index_put_",
+    "masked_fill_",
+    "resize_as_",
+    "zero_",
+    "fill_",
+]
 
 
-def _pow(a: Any, b: Any, out: Tensor | None = None) -> Tensor:  # noqa: ANN401
+def _pow(a: Any, b: Any, out: Tensor | None = None) -> Any:
     if out is not None:
-        return METHODS["pow_"](a, b)  # type: ignore[no-any-return]
+        return METHODS["pow_"](a, b)
     if not all(isinstance(x, (Tensor, int, float, complex)) for x in (a, b)):
         return NotImplemented
-    return arithmetic.pow(a, b)  # type: ignore[no-any-return]
+    return arithmetic.pow(a, b)
 
 
-def _matmul(a: Any, b: Any) -> Tensor:  # noqa: ANN401
+def _matmul(a: Any, b: Any) -> Any:
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         return NotImplemented
-    return matmul.matmul(a, b)  # type: ignore[no-any-return]
+    return matmul.matmul(a, b)
 
 
-def _contains(tensor: Tensor, value: Any) -> bool:  # noqa: ANN401
+def _contains(tensor: Tensor, value: Any) -> bool:
     if not isinstance(value, (Tensor, int, float, complex)):
         raise RuntimeError(
             "Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
@@ -100,4 +134,11 @@ def namespace() -> dict[str, Any]:
     return names
 
 
-_LOADED = (creation, shapes, sorting)  # registered by being imported
+_LOADED = (
+    creation,
+    dropout,
+    random,
+    random_sampling,
+    shapes,
+    sorting,
+)  # registered by being imported

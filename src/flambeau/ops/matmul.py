@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flambeau.ops.common import broadcast_shapes, new_like, same_device, store_out
 from flambeau.ops.registry import METHODS, OPS, inplace_method, public
-from flambeau.runtime import _dtype
+from flambeau.runtime import _dtype, _matmul
 
 if TYPE_CHECKING:
     from flambeau.runtime._tensor import Tensor
@@ -19,7 +19,7 @@ _float32_compute = FULL_PRECISION
 
 def set_float32_compute(compute: int) -> None:
     """Choose how float32 products are computed: `FULL_PRECISION` or `TF32`."""
-    global _float32_compute  # noqa: PLW0603 - one process-wide setting, as in torch
+    global _float32_compute
     _float32_compute = compute
 
 
@@ -74,8 +74,6 @@ def _run(a: Tensor, b: Tensor, c: Tensor, alpha: float, beta: float) -> None:
 
         host_matmul.run(a, b, c, alpha, beta)
         return
-    from flambeau.runtime import _matmul
-
     a, transpose_a, lda = _stored(a)
     b, transpose_b, ldb = _stored(b)
     steps = (0 if batch == 1 else a.stride(0), 0 if batch == 1 else b.stride(0))
@@ -127,6 +125,9 @@ def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     Tensor
         (n, p). On CUDA the dtype must be a floating-point one (cuBLAS).
     """
+    simple = _matmul.product(input, mat2, _float32_compute) if out is None else None
+    if simple is not None:
+        return simple
     for position, matrix in enumerate((input, mat2)):
         if matrix.ndim != 2:
             name = ("self", "mat2")[position]
@@ -173,9 +174,7 @@ def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
 def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Multiply two vectors of one length."""
     if input.ndim != 1 or tensor.ndim != 1:
-        raise RuntimeError(
-            f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors"
-        )
+        raise RuntimeError(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors")
     if input.dtype != tensor.dtype:
         names = [_dtype.legacy_type_name(t.dtype) for t in (input, tensor)]
         raise RuntimeError(
@@ -214,6 +213,9 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
     >>> (x @ torch.ones(3, device="cuda")).tolist()
     [3.0, 3.0]
     """
+    simple = _matmul.product(input, other, _float32_compute) if out is None else None
+    if simple is not None:
+        return simple
     if input.ndim == 0 or other.ndim == 0:
         raise RuntimeError(
             "both arguments to matmul need to be at least 1D, but they are "

@@ -68,7 +68,7 @@ def set_printoptions(
     tensor([1.23])
     >>> torch.set_printoptions(profile="default")
     """
-    global _options  # noqa: PLW0603 - one process-wide setting, as in torch
+    global _options
     if profile is not None and profile not in _PROFILES:
         raise ValueError(f"profile is one of {', '.join(_PROFILES)}, got {profile!r}")
     made = _PROFILES[profile] if profile is not None else _options
@@ -108,7 +108,7 @@ class _Numbers:
                 continue
             self.width = max(self.width, len(self._text(value)))
 
-    def _text(self, value: Any) -> str:  # noqa: ANN401
+    def _text(self, value: Any) -> str:
         if not self.floating:
             return str(value)
         if self.scientific:
@@ -117,7 +117,7 @@ class _Numbers:
             return f"{value:.0f}" + ("." if math.isfinite(value) else "")
         return f"{value:.{_options.precision}f}"
 
-    def __call__(self, value: Any) -> str:  # noqa: ANN401
+    def __call__(self, value: Any) -> str:
         return self._text(value).rjust(self.width)
 
 
@@ -134,7 +134,7 @@ class _ComplexNumbers:
         return self.real(value.real) + ("" if imag[0] in "+-" else "+") + imag
 
 
-def _flat(nested: Any) -> Iterator[Any]:  # noqa: ANN401
+def _flat(nested: Any) -> Iterator[Any]:
     if isinstance(nested, list):
         for part in nested:
             yield from _flat(part)
@@ -142,7 +142,7 @@ def _flat(nested: Any) -> Iterator[Any]:  # noqa: ANN401
         yield nested
 
 
-def _shown(tensor: Tensor) -> Any:  # noqa: ANN401
+def _shown(tensor: Tensor) -> Any:
     """Nested lists of what is printed of a large tensor; only that leaves the device."""
     edge = _options.edgeitems
     if tensor.ndim == 0:
@@ -158,7 +158,7 @@ def _shown(tensor: Tensor) -> Any:  # noqa: ANN401
     return [*first, _GAP, *(_shown(tensor[i]) for i in range(n - edge, n))]
 
 
-def _text_of(nested: Any, ndim: int, indent: int, numbers: Any) -> str:  # noqa: ANN401
+def _text_of(nested: Any, ndim: int, indent: int, numbers: Any) -> str:
     if ndim == 0:
         return str(numbers(nested))
     if ndim == 1:
@@ -173,10 +173,7 @@ def _text_of(nested: Any, ndim: int, indent: int, numbers: Any) -> str:  # noqa:
 
 
 def _values_text(tensor: Tensor, indent: int) -> str:
-    if tensor.numel() > _options.threshold:
-        nested = _shown(tensor)
-    else:
-        nested = tensor.tolist()
+    nested = _shown(tensor) if tensor.numel() > _options.threshold else tensor.tolist()
     values = list(_flat(nested))
     if tensor.is_complex():
         numbers: Any = _ComplexNumbers(values)
@@ -190,12 +187,12 @@ def _suffixes(tensor: Tensor) -> list[str]:
     if tensor.device.type != "cpu":
         found.append(f"device='{tensor.device}'")
     default = get_default_dtype()
-    plain = {default.name, default.to_complex().name}
+    plain = {default.name}
     if tensor.numel() == 0:
         if tensor.ndim != 1:
             found.append(f"size={tuple(tensor.shape)}")
     else:
-        plain |= {"int64", "bool"}
+        plain |= {"int64", "bool", default.to_complex().name}
     if tensor.dtype.name not in plain:
         found.append(f"dtype={tensor.dtype!r}")
     if tensor.requires_grad:

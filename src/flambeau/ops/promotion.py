@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["can_cast", "get_default_dtype", "promote_types", "result_type", "set_default_dtype"]
 
 _ORDER = (
-    "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 "
-    "complex32 complex64 complex128"
-).split()
+    "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32",
+    "float64", "complex32", "complex64", "complex128",
+)  # fmt: skip
 # Row and column in that order; each entry is an index into it.
 _TABLE = """
   0  1  2  3  4  5  6  7  8  9 10 11 12

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flambeau.ops.elementwise import ROWS, Row
 from flambeau.ops.promotion import (
@@ -18,6 +18,8 @@ from flambeau.runtime._tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+F = TypeVar("F", bound="Callable[..., Any]")
 
 __all__ = ["FUNCTIONS", "METHODS", "OPS", "inplace_method", "public"]
 
@@ -135,9 +137,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {}
 METHODS: dict[str, Callable[..., Any]] = {}
 
 
-def public(
-    *names: str, function: bool = True, method: bool = True
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def public(*names: str, function: bool = True, method: bool = True) -> Callable[[F], F]:
     """Register a hand-written operation in the namespace and as a tensor method.
 
     Parameters
@@ -148,7 +148,7 @@ def public(
         Where it appears.
     """
 
-    def register(made: Callable[..., Any]) -> Callable[..., Any]:
+    def register(made: F) -> F:
         made.__module__ = "flambeau"
         for name in (made.__name__, *names):
             if function:
@@ -168,10 +168,10 @@ def inplace_method(name: str, call: Callable[..., Tensor]) -> None:
 
 
 def _register_unary(row: Row, op: ElementwiseOp) -> None:
-    def function(input: Tensor, *, out: Tensor | None = None) -> Any:  # noqa: ANN401
+    def function(input: Tensor, *, out: Tensor | None = None) -> Any:
         return op(_tensor_only(input, row.name), out=out)
 
-    def in_place(self: Tensor) -> Any:  # noqa: ANN401
+    def in_place(self: Tensor) -> Any:
         return op.in_place(self)
 
     _describe(function, row, "input")
@@ -179,19 +179,17 @@ def _register_unary(row: Row, op: ElementwiseOp) -> None:
 
 
 def _register_binary(row: Row, op: ElementwiseOp) -> None:
-    def function(input: Tensor, other: Tensor | complex, *, out: Tensor | None = None) -> Any:  # noqa: ANN401
+    def function(input: Tensor, other: Tensor | complex, *, out: Tensor | None = None) -> Any:
         return op(input, other, out=out)
 
-    def in_place(self: Tensor, other: Tensor | complex) -> Any:  # noqa: ANN401
+    def in_place(self: Tensor, other: Tensor | complex) -> Any:
         return op.in_place(self, other)
 
     _describe(function, row, "input, other")
     _register(row, function, in_place)
 
 
-def _register(
-    row: Row, function: Callable[..., Any], in_place: Callable[..., Any]
-) -> None:
+def _register(row: Row, function: Callable[..., Any], in_place: Callable[..., Any]) -> None:
     public(*filter(None, row.aliases), method=row.method)(function)
     if row.inplace:
         in_place.__doc__ = f"Like `{row.name}`, written into this tensor, which is returned."
@@ -245,4 +243,3 @@ for _row in ROWS.values():
     if _row.name.startswith("_") or _row.scalars or _row.arity > 2:
         continue
     (_register_unary if _row.arity == 1 else _register_binary)(_row, OPS[_row.name])
-

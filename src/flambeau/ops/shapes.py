@@ -3,9 +3,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from flambeau.ops.common import broadcast_shapes, new_like, same_device, store_out, wrap_dim, wrap_dims
+from flambeau.ops.common import (
+    broadcast_shapes,
+    new_like,
+    same_device,
+    store_out,
+    wrap_dim,
+    wrap_dims,
+)
 from flambeau.ops.promotion import kind_of, promote_kinds
 from flambeau.ops.registry import OPS, inplace_method, public
 from flambeau.runtime import _dtype
@@ -56,7 +64,9 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -
     tensor([1, 2, 3])
     """
     if isinstance(tensors, Tensor):
-        raise TypeError("cat(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor")
+        raise TypeError(
+            "cat(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor"
+        )
     parts = list(tensors)
     if not parts:
         raise ValueError("torch.cat(): expected a non-empty list of Tensors")
@@ -84,8 +94,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -
 def _check_joined(first: Tensor, part: Tensor, dim: int, position: int) -> None:
     if part.ndim != first.ndim:
         raise RuntimeError(
-            "Tensors must have same number of dimensions: got "
-            f"{first.ndim} and {part.ndim}"
+            f"Tensors must have same number of dimensions: got {first.ndim} and {part.ndim}"
         )
     for d in range(first.ndim):
         if d != dim and part.shape[d] != first.shape[d]:
@@ -150,7 +159,7 @@ def dstack(tensors: Sequence[Tensor]) -> Tensor:
 
 
 @public(function=False)
-def repeat(self: Tensor, *repeats: Any) -> Tensor:  # noqa: ANN401
+def repeat(self: Tensor, *repeats: Any) -> Tensor:
     """Copy this tensor side by side.
 
     Parameters
@@ -175,10 +184,10 @@ def repeat(self: Tensor, *repeats: Any) -> Tensor:  # noqa: ANN401
 
 
 @public()
-def tile(input: Tensor, *dims: Any) -> Tensor:  # noqa: ANN401
+def tile(input: Tensor, *dims: Any) -> Tensor:
     """Copy a tensor side by side; missing counts are 1."""
     counts = _sizes(dims)
-    return repeat(input, (1,) * max(0, input.ndim - len(counts)) + counts)  # type: ignore[no-any-return]
+    return repeat(input, (1,) * max(0, input.ndim - len(counts)) + counts)
 
 
 @public()
@@ -217,11 +226,12 @@ def repeat_interleave(
     from flambeau.ops.creation import tensor
 
     index = tensor(positions, dtype=_dtype.dtypes["int64"], device=input.device)
-    return input.index_select(dim, index)
+    repeated: Tensor = input.index_select(dim, index)
+    return repeated
 
 
 @public()
-def flip(input: Tensor, *dims: Any) -> Tensor:  # noqa: ANN401
+def flip(input: Tensor, *dims: Any) -> Tensor:
     """Reverse the order of elements along dimensions, in a copy."""
     from flambeau.ops.creation import arange
 
@@ -236,13 +246,13 @@ def flip(input: Tensor, *dims: Any) -> Tensor:  # noqa: ANN401
 @public()
 def fliplr(input: Tensor) -> Tensor:
     """Reverse the columns."""
-    return flip(input, 1)  # type: ignore[no-any-return]
+    return flip(input, 1)
 
 
 @public()
 def flipud(input: Tensor) -> Tensor:
     """Reverse the rows."""
-    return flip(input, 0)  # type: ignore[no-any-return]
+    return flip(input, 0)
 
 
 @public()
@@ -260,10 +270,10 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
 
 
 @public()
-def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:  # noqa: ANN401
+def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """Shift elements along dimensions; what leaves at one end comes in at the other."""
     if dims is None or (not isinstance(dims, int) and not len(dims)):
-        return roll(input.reshape(-1), shifts, 0).reshape(input.shape)  # type: ignore[no-any-return]
+        return roll(input.reshape(-1), shifts, 0).reshape(input.shape)
     amounts = [shifts] if isinstance(shifts, int) else list(shifts)
     where = [dims] if isinstance(dims, int) else list(dims)
     if len(amounts) != len(where):
@@ -280,7 +290,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:  # noqa: ANN40
 
 
 @public(method=False)
-def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """View tensors with the shape that they broadcast to."""
     parts = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
     shape = broadcast_shapes(*(part.shape for part in parts))
@@ -288,7 +298,7 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
 
 
 @public(method=False)
-def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:  # noqa: ANN401
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Make grids of coordinates from vectors.
 
     Parameters
@@ -326,7 +336,8 @@ def _triangle(input: Tensor, diagonal: int, lower: bool) -> Tensor:
     rows = arange(input.shape[-2], device=input.device).unsqueeze(1) + diagonal
     columns = arange(input.shape[-1], device=input.device)
     keep = columns <= rows if lower else columns >= rows
-    return input.masked_fill(~keep, 0)
+    triangle: Tensor = input.masked_fill(~keep, 0)
+    return triangle
 
 
 @public()
@@ -373,11 +384,12 @@ def trace(input: Tensor) -> Tensor:
     """Add up a matrix's diagonal."""
     if input.ndim != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.ndim}")
-    return input.diagonal().sum()
+    total: Tensor = input.diagonal().sum()
+    return total
 
 
 @public()
-def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: ANN401
+def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Split into views, as evenly as possible or at given positions."""
     dim = wrap_dim(dim, input.ndim)
     size = input.shape[dim]
@@ -386,18 +398,13 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
     if isinstance(indices_or_sections, int):
         count = indices_or_sections
         if count <= 0:
-            raise RuntimeError(
-                f"number of sections must be larger than 0, got {count}"
-            )
+            raise RuntimeError(f"number of sections must be larger than 0, got {count}")
         short, long = divmod(size, count)
         bounds = [k * short + min(k, long) for k in range(count + 1)]
     else:
         inner = [min(max(i + size if i < 0 else i, 0), size) for i in indices_or_sections]
         bounds = [0, *inner, size]
-    return tuple(
-        input.narrow(dim, min(a, size), max(0, b - a))
-        for a, b in zip(bounds[:-1], bounds[1:], strict=True)
-    )
+    return tuple(input.narrow(dim, min(a, size), max(0, b - a)) for a, b in pairwise(bounds))
 
 
 @public(method=False)

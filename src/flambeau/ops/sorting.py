@@ -19,10 +19,10 @@ from flambeau.ops.common import (
 from flambeau.ops.reductions import sum_code
 from flambeau.ops.registry import OPS, inplace_method, public
 from flambeau.runtime import _dtype
-from flambeau.runtime._tensor import Tensor
 
 if TYPE_CHECKING:
     from flambeau.runtime._dtype import dtype
+    from flambeau.runtime._tensor import Tensor
 
 _CHUNK = 1024  # SORT_CHUNK of sort.cuh
 _INT32, _INT64 = (_dtype.dtypes[name] for name in ("int32", "int64"))
@@ -55,7 +55,7 @@ def _sort_rows(rows: Tensor, descending: bool) -> tuple[Tensor, Tensor]:
     keys, positions = new_like(rows, rows.shape), new_like(rows, rows.shape, _INT32)
     if total == 0:
         return keys, positions
-    source, device = _sort_source(rows.dtype.code, descending), rows.device.index
+    source, device = _sort_source(rows.dtype.code, descending), rows.get_device()
     chunks = (n + _CHUNK - 1) // _CHUNK
     width = _CHUNK if chunks > 1 else max(2, 1 << (n - 1).bit_length())
     sort_chunks = kernel(source, "chunks", "PPPqii", device)
@@ -95,7 +95,7 @@ def sort(
     descending: bool = False,
     stable: bool = False,
     *,
-    out: Any = None,  # noqa: ANN401
+    out: Any = None,
 ) -> return_types.sort:
     """Sort along a dimension.
 
@@ -130,9 +130,7 @@ def sort(
 
 
 @public()
-def argsort(
-    input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
-) -> Tensor:
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """Find the order that sorts a dimension; parameters as for `sort`."""
     return _sorted(input, dim, descending)[1]
 
@@ -151,7 +149,7 @@ def topk(
     largest: bool = True,
     sorted: bool = True,
     *,
-    out: Any = None,  # noqa: ANN401
+    out: Any = None,
 ) -> return_types.topk:
     """Find the k largest or smallest elements along a dimension.
 
@@ -197,9 +195,7 @@ def topk(
 
 
 @public()
-def kthvalue(
-    input: Tensor, k: int, dim: int = -1, keepdim: bool = False
-) -> return_types.kthvalue:
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> return_types.kthvalue:
     """Find the k-th smallest element along a dimension, counting from 1."""
     dim = wrap_dim(dim, input.ndim)
     size = input.shape[dim] if input.ndim else 1
@@ -220,7 +216,7 @@ def _pick(
 
 
 @public()
-def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:  # noqa: ANN401
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """Find the median, the lower one of an even number of elements.
 
     Parameters
@@ -274,7 +270,7 @@ def unique(
     return_inverse: bool = False,
     return_counts: bool = False,
     dim: int | None = None,
-) -> Any:  # noqa: ANN401
+) -> Any:
     """Find the distinct elements of a tensor. Waits for the device.
 
     Parameters
@@ -296,9 +292,7 @@ def unique(
         Values, then what else was asked for.
     """
     if dim is not None:
-        raise NotImplementedError(
-            "unique() compares elements, not slices: call it without dim, or view rows as one element"
-        )
+        raise NotImplementedError("unique() compares elements, not slices: call it without dim")
     flat = input.reshape(-1)
     ordered, order = _sorted(flat, 0, False)
     flags = _flags_of_new(ordered)
@@ -323,7 +317,9 @@ def unique(
 @functools.cache
 def _scan_source(operation: str, in_code: int, out_code: int) -> str:
     return f"""#include "scan.cuh"
-FLAMBEAU_KERNEL({THREADS}) scan({cuda_type(out_code)} *out, const {cuda_type(in_code)} *in, int64 n) {{
+typedef {cuda_type(out_code)} Out;
+typedef {cuda_type(in_code)} In;
+FLAMBEAU_KERNEL({THREADS}) scan(Out *out, const In *in, int64 n) {{
   FLAMBEAU_GRID_WAIT();
   scan_rows<{operation}, {arithmetic_type(out_code)}>(out, in, n);
 }}
@@ -346,8 +342,8 @@ def _scan(name: str, input: Tensor, dim: int, dtype: dtype | None) -> Tensor:
     result = new_like(rows, rows.shape, of)
     operation = {"cumsum": "Plus", "cumprod": "Times"}[name]
     source = _scan_source(operation, input.dtype.code, of.code)
-    made = kernel(source, "scan", "PPq", input.device.index)
-    made(input.device.index, (rows.numel() // n, 1, 1), (THREADS, 1, 1), 0, result, rows, n)
+    made = kernel(source, "scan", "PPq", input.get_device())
+    made(input.get_device(), (rows.numel() // n, 1, 1), (THREADS, 1, 1), 0, result, rows, n)
     return result.movedim(-1, dim) if input.ndim else result
 
 

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 def _reduced(
     name: str, input: Tensor, dim: Dims, keepdim: bool, code: int, out: Tensor | None
 ) -> Tensor:
-    result, _ = reduce(name, input, wrap_dims(dim, input.ndim), keepdim, code)
+    dims = None if dim is None else wrap_dims(dim, input.ndim)
+    result, _ = reduce(name, input, dims, keepdim, code)
     assert result is not None
-    return store_out(result, out)
+    return result if out is None else store_out(result, out)
 
 
 @public()
@@ -167,7 +168,7 @@ def _need_elements(name: str, input: Tensor, dims: Sequence[int], given: bool) -
             raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
 
 
-def _extreme_along(name: str, input: Tensor, dim: int, keepdim: bool) -> Any:  # noqa: ANN401
+def _extreme_along(name: str, input: Tensor, dim: int, keepdim: bool) -> Any:
     dims = (wrap_dim(dim, input.ndim),) if input.ndim else ()
     wrap_dim(dim, input.ndim)
     _need_elements(name, input, dims, given=True)
@@ -175,9 +176,7 @@ def _extreme_along(name: str, input: Tensor, dim: int, keepdim: bool) -> Any:  #
     return getattr(return_types, name)(values, indices)
 
 
-def _extreme(
-    name: str, input: Tensor, dim: Any, keepdim: bool, out: Any  # noqa: ANN401
-) -> Any:  # noqa: ANN401
+def _extreme(name: str, input: Tensor, dim: Any, keepdim: bool, out: Any) -> Any:
     if isinstance(dim, Tensor):
         return OPS["maximum" if name == "max" else "minimum"](input, dim, out=out)
     if dim is not None:
@@ -197,8 +196,8 @@ def max(
     keepdim: bool = False,
     *,
     other: Tensor | None = None,
-    out: Any = None,  # noqa: ANN401
-) -> Any:  # noqa: ANN401
+    out: Any = None,
+) -> Any:
     """Find the largest element, or the largest along a dimension, or of two tensors.
 
     Parameters
@@ -241,8 +240,8 @@ def min(
     keepdim: bool = False,
     *,
     other: Tensor | None = None,
-    out: Any = None,  # noqa: ANN401
-) -> Any:  # noqa: ANN401
+    out: Any = None,
+) -> Any:
     """Find the smallest element; everything else as for `max`."""
     return _extreme("min", input, other if dim is None else dim, keepdim, out)
 
@@ -286,7 +285,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
     return _arg("argmin", input, dim, keepdim)
 
 
-def _extreme_values(name: str, input: Tensor, dim: Dims, keepdim: bool, out: Any) -> Tensor:  # noqa: ANN401
+def _extreme_values(name: str, input: Tensor, dim: Dims, keepdim: bool, out: Any) -> Tensor:
     given = dim is not None and (isinstance(dim, int) or len(dim) > 0)
     _need_elements(name, input, wrap_dims(dim, input.ndim), given)
     return _reduced(name[1:], input, dim, keepdim, input.dtype.code, out)
@@ -309,7 +308,7 @@ def amin(
 
 
 @public()
-def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Any:  # noqa: ANN401
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
     """Find the smallest and the largest elements."""
     dims: Dims = () if dim is None else dim
     return return_types.aminmax(amin(input, dims, keepdim), amax(input, dims, keepdim))
@@ -321,7 +320,8 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
 def _variance(input: Tensor, dim: Dims, correction: float, keepdim: bool, name: str) -> Tensor:
     if input.dtype.category != 2:
         raise RuntimeError(
-            f"std and var only support floating point and complex dtypes, {name}() got {input.dtype!r}"
+            "std and var only support floating point and complex dtypes, "
+            f"{name}() got {input.dtype!r}"
         )
     dims = wrap_dims(dim, input.ndim)
     squares, _ = reduce("squares", input, dims, keepdim, moments_code(input))
@@ -334,7 +334,7 @@ def _variance(input: Tensor, dim: Dims, correction: float, keepdim: bool, name: 
     return OPS["_div"](squares, float(freedom) if freedom > 0 else 0.0)
 
 
-def _correction(dim: Any, unbiased: Any, correction: float | None) -> tuple[Dims, float]:  # noqa: ANN401
+def _correction(dim: Any, unbiased: Any, correction: float | None) -> tuple[Dims, float]:
     """``var(True)`` means unbiased, ``var(1)`` a dimension."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
@@ -346,7 +346,7 @@ def _correction(dim: Any, unbiased: Any, correction: float | None) -> tuple[Dims
 @public()
 def var(
     input: Tensor,
-    dim: Any = None,  # noqa: ANN401
+    dim: Any = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
@@ -382,7 +382,7 @@ def var(
 @public()
 def std(
     input: Tensor,
-    dim: Any = None,  # noqa: ANN401
+    dim: Any = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
@@ -398,7 +398,7 @@ def std(
 @public(method=False)
 def var_mean(
     input: Tensor,
-    dim: Any = None,  # noqa: ANN401
+    dim: Any = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
@@ -415,7 +415,7 @@ def var_mean(
 @public(method=False)
 def std_mean(
     input: Tensor,
-    dim: Any = None,  # noqa: ANN401
+    dim: Any = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
@@ -461,7 +461,7 @@ def norm(
             f"{_dtype.legacy_type_name(of)}"
         )
     wide = input.to(of if of.itemsize == 8 else _dtype.dtypes["float32"])
-    order = 2.0 if p in {None, "fro"} else float(p)  # type: ignore[arg-type]
+    order = 2.0 if p in {None, "fro"} else float(p)
     size = OPS["abs"](wide)
     if order == float("inf"):
         result = amax(size, dim, keepdim)

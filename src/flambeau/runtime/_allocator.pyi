@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-from flambeau.runtime._memory_stats import (
-    host_memory_stats_raw as host_memory_stats_raw,
-    memory_snapshot_raw as memory_snapshot_raw,
-    memory_stats_raw as memory_stats_raw,
-    reset_accumulated as reset_accumulated,
-    reset_accumulated_host as reset_accumulated_host,
-    reset_peak as reset_peak,
-    reset_peak_host as reset_peak_host,
-)
+from flambeau.runtime import _memory_stats
+
+host_memory_stats_raw = _memory_stats.host_memory_stats_raw
+memory_snapshot_raw = _memory_stats.memory_snapshot_raw
+memory_stats_raw = _memory_stats.memory_stats_raw
+reset_accumulated = _memory_stats.reset_accumulated
+reset_accumulated_host = _memory_stats.reset_accumulated_host
+reset_peak = _memory_stats.reset_peak
+reset_peak_host = _memory_stats.reset_peak_host
 
 class Allocation:
     """A piece of memory that is given back when this object goes, or at `close`.
@@ -91,7 +91,7 @@ def configure(
     large_segment: int = ...,
     max_split_size: int | None = None,
     max_non_split_rounding: int = ...,
-    garbage_threshold: float = 0,
+    garbage_threshold: float = 0.0,
     roundup_divisions: tuple[int, ...] = ...,
 ) -> None:
     """Replace all settings of the device allocators. The caller has validated them.

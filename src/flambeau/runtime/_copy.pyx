@@ -5,13 +5,13 @@
 Between host and device a contiguous copy of one dtype is one ``cuMemcpy…Async`` on the device's current
 stream; the blocking form then waits for that stream only.
 """
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from cpython.object cimport PyObject
 from libc.string cimport memcmp, memcpy
 
 from flambeau.driver._table cimport (
     CUcontext, CUdeviceptr, CUevent, CUresult, CUstream, check, driver)
-from flambeau.runtime cimport _allocator, _dtype, _state
+from flambeau.runtime cimport _allocator, _dtype, _launch, _state
 from flambeau.runtime._allocator cimport Storage
 from flambeau.runtime._device cimport parse_device, resolve_device
 from flambeau.runtime._dtype cimport dtype, integer_range, item_bytes, legacy_name, memory_format, type_category
@@ -20,6 +20,7 @@ from flambeau.runtime._dims cimport contiguous_strides, shape_text
 from flambeau.runtime._tensor cimport (
     SLOT_COPY, SLOT_FILL, Tensor, adopt_storage, mark_written, new_strided, new_tensor, new_view,
     operators, result_class)
+from flambeau.runtime._stream cimport resolve_stream
 from flambeau.runtime._views cimport expand_to
 
 from flambeau.runtime import _dtype as _dtypes
@@ -34,10 +35,13 @@ cdef extern from "flambeau/runtime/_host_copy.hpp" namespace "flambeau" nogil:
         bint inner(int, int)
         void simplify()
     void host_copy(char* to, int to_type, const char* source, int from_type, const Space& space)
+    int64_t load_int(const char* p, int type)
     void store_int(char* p, int type, int64_t v)
     void store_uint(char* p, int type, uint64_t v)
     void store_double(char* p, int type, double v)
     void store_complex(char* p, int type, double real, double imag)
+
+cdef Tensor _NOTHING = Tensor.__new__(Tensor)     # stands for host memory that is no tensor's
 
 cdef enum:
     EVENT_DISABLE_TIMING = 2
@@ -130,6 +134,13 @@ cdef int _host_to_host(Tensor to, Tensor source) except -1:
     return 0
 
 
+cdef int _tell_observers(str name, tuple read, Tensor written, CUstream stream) except -1:
+    from flambeau.runtime import observers
+    observers.notify("operation", name, read, (written,) if written.device_index >= 0 else (),
+                     <uintptr_t>stream)
+    return 0
+
+
 cdef bint _pinned(Tensor t) except -1:
     return t.storage.pinned or _allocator.is_pinned_address(t.data)
 
@@ -150,6 +161,8 @@ cdef int _up(Tensor to, Tensor source, bint non_blocking) except -1:
         _state.check_sync("a blocking copy to a CUDA device")
     _state.ensure_context(to.device_index)
     stream = _state.thread_state().streams[to.device_index]
+    if _launch.observed:
+        _tell_observers("copy_", (), to, stream)
     if non_blocking and _pinned(source):
         check(driver.MemcpyHtoDAsync(<CUdeviceptr>to.data, source.data, bytes, stream))
         if source.storage.pinned:
@@ -170,6 +183,8 @@ cdef int _down(Tensor to, Tensor source, bint non_blocking) except -1:
         _state.check_sync("a blocking copy from a CUDA device")
     _state.ensure_context(source.device_index)
     stream = _state.thread_state().streams[source.device_index]
+    if _launch.observed:
+        _tell_observers("copy_", (source,), to, stream)
     if non_blocking and _pinned(to):
         check(driver.MemcpyDtoHAsync(to.data, <CUdeviceptr>source.data, bytes, stream))
         if to.storage.pinned:
@@ -204,16 +219,42 @@ cdef int _across(Tensor to, Tensor source) except -1:
     cdef size_t bytes = <size_t>to.count * item_bytes[to.scalar_type]
     _wait_for(there, from_stream, here, to_stream)
     _state.ensure_context(there)
+    if _launch.observed:
+        _tell_observers("copy_", (source,), to, from_stream)
     check(driver.MemcpyPeerAsync(<CUdeviceptr>to.data, to_context, <CUdeviceptr>source.data, from_context,
                                  bytes, from_stream))
     _wait_for(here, to_stream, there, from_stream)
     return 0
 
 
+cdef bint _has_kernels(int scalar_type) noexcept:
+    """Whether operations are generated for a type; the others are moved as integers of their size."""
+    return type_category[scalar_type] != 3 and scalar_type not in (
+        _dtype.UInt16, _dtype.UInt32, _dtype.UInt64) and scalar_type < _dtype.Float8E4M3FN
+
+
+cdef Tensor _as_integers(Tensor t):
+    """The same memory as integers of the elements' size, two per element of 16 bytes."""
+    cdef int64_t sizes[65]
+    cdef int64_t strides[65]
+    cdef Tensor made
+    cdef int d, item = item_bytes[t.scalar_type]
+    cdef int parts = 2 if item == 16 else 1
+    for d in range(t.ndim_):
+        sizes[d], strides[d] = t.sizes[d], t.strides[d] * parts
+    sizes[t.ndim_], strides[t.ndim_] = 2, 1
+    made = new_view(t, 0, t.ndim_ + parts - 1, sizes, strides)
+    made.scalar_type = (_dtype.UInt8 if item == 1 else _dtype.Int16 if item == 2
+                        else _dtype.Int32 if item == 4 else _dtype.Int64)
+    return made
+
+
 cdef int _on_device(Tensor to, Tensor source) except -1:
     """Within one device: the copy operation, or a memcpy while none is installed."""
     cdef object op = operators[SLOT_COPY]
     cdef PyObject* operands[4]
+    if to.scalar_type == source.scalar_type and not _has_kernels(to.scalar_type):
+        to, source = _as_integers(to), _as_integers(source)
     if type(op) is ElementwiseOp:
         operands[0] = <PyObject*>source
         call(<ElementwiseOp>op, operands, to, True, ())
@@ -337,6 +378,8 @@ cdef int read_bytes(Tensor t, void* to, size_t bytes) except -1:
     _state.check_sync("reading a CUDA tensor's value")
     _state.ensure_context(t.device_index)
     stream = _state.thread_state().streams[t.device_index]
+    if _launch.observed:
+        _tell_observers("item", (t,), _NOTHING, stream)
     with nogil:
         status = driver.MemcpyDtoHAsync(to, <CUdeviceptr>t.data, bytes, stream)
         if status == 0:
@@ -390,16 +433,18 @@ cdef int _memset(Tensor t, const char* element) except -1:
     while width > 1 and memcmp(element, element + width // 2, width // 2) == 0:
         width //= 2
     _state.ensure_context(t.device_index)
+    if width > 4:
+        return 0
+    if _launch.observed:
+        _tell_observers("fill_", (), t, stream)
     if width == 1:
         check(driver.MemsetD8Async(<CUdeviceptr>t.data, <unsigned char>element[0], t.count * item, stream))
     elif width == 2:
         memcpy(&short_word, element, 2)
         check(driver.MemsetD16Async(<CUdeviceptr>t.data, short_word, t.count * item // 2, stream))
-    elif width == 4:
+    else:
         memcpy(&word, element, 4)
         check(driver.MemsetD32Async(<CUdeviceptr>t.data, word, t.count * item // 4, stream))
-    else:
-        return 0
     return 1
 
 
@@ -429,7 +474,23 @@ cdef int _fill(Tensor t, object value) except -1:
     op = operators[SLOT_FILL]
     if op is None:
         raise NotImplementedError("this fill needs the operations that import flambeau installs")
-    op(value, out=t)
+    if _has_kernels(t.scalar_type):
+        op(value, out=t)
+    else:
+        _fill_bits(t, op, element)
+    return 0
+
+
+cdef int _fill_bits(Tensor t, object op, const char* element) except -1:
+    cdef Tensor bits = _as_integers(t)
+    cdef int64_t words[2]
+    cdef int item = item_bytes[t.scalar_type], part
+    if item == 16:
+        memcpy(words, element, 16)
+        for part in range(2):
+            op(words[part], out=bits.select(-1, part))
+    else:
+        op(load_int(element, bits.scalar_type), out=bits)
     return 0
 
 
@@ -568,6 +629,34 @@ def pin_memory(Tensor self, device=None):
     return _fresh(made, self)
 
 
+def record_stream(Tensor self, stream):
+    """Declare that a stream works on this tensor too.
+
+    When the tensor dies, its memory is given out again only after `stream` has passed the point
+    that it has reached then. Without this only the stream that it was made on is waited for.
+
+    Parameters
+    ----------
+    stream
+        A `flambeau.cuda.Stream`, or an object with ``__cuda_stream__``.
+
+    Raises
+    ------
+    RuntimeError
+        The tensor is in host memory, or `stream` is no stream.
+    """
+    cdef CUstream handle
+    cdef int device
+    if self.device_index < 0:
+        raise RuntimeError("record_stream is for tensors in device memory; this one is on the cpu, whose "
+                           "memory needs no stream: keep the tensor until the copy is done")
+    if stream is None:
+        raise RuntimeError("record_stream needs a stream, not None; the current one is "
+                           "torch.cuda.current_stream()")
+    resolve_stream(stream, &handle, &device)
+    _allocator.record_stream_of(self.storage, handle, device)
+
+
 cdef Tensor _to(Tensor t, int device, int scalar_type, bint non_blocking, bint copy, memory_format wanted):
     cdef Tensor made
     if not copy and device == t.device_index and scalar_type == t.scalar_type and (
@@ -679,7 +768,7 @@ def _converter(str name, int code):
 _tensor_module.install_methods({
     "copy_": copy_, "fill_": fill_, "zero_": zero_, "_assign": _assign, "clone": clone,
     "contiguous": contiguous, "pin_memory": pin_memory, "to": to, "cpu": cpu, "cuda": cuda, "type": type_,
-    "type_as": type_as,
+    "type_as": type_as, "record_stream": record_stream,
     **{name: _converter(name, code) for name, code in {
         "float": _dtype.Float32, "half": _dtype.Float16, "bfloat16": _dtype.BFloat16, "double": _dtype.Float64,
         "int": _dtype.Int32, "long": _dtype.Int64, "short": _dtype.Int16, "char": _dtype.Int8,

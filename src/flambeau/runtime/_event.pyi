@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 import ctypes
-from typing import Any
+from typing import Any, Self
 
 from flambeau.runtime._device import device as device_type
 from flambeau.runtime._stream import BaseStream
 
 class BaseEvent:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         device: Any = None,
         *,
         enable_timing: bool = False,
         blocking: bool = False,
         interprocess: bool = False,
         external: bool = False,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def device(self) -> device_type | None: ...
     @property
@@ -33,13 +33,13 @@ class BaseEvent:
     def from_ipc_handle(cls, device: Any, ipc_handle: bytes) -> BaseEvent: ...
 
 class Event(BaseEvent):
-    def __init__(
-        self,
+    def __new__(
+        cls,
         enable_timing: bool = False,
         blocking: bool = False,
         interprocess: bool = False,
         external: bool = False,
-    ) -> None: ...
+    ) -> Self: ...
     def elapsed_time(self, end_event: BaseEvent) -> float: ...
     @classmethod
     def from_ipc_handle(cls, device: Any, handle: bytes) -> Event: ...

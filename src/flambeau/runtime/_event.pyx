@@ -28,7 +28,7 @@ cdef int flags_of(bint enable_timing, bint blocking, bint interprocess):
 
 
 cdef class BaseEvent:
-    """Event(device=None, *, enable_timing=False, blocking=False, interprocess=False)\n--\n
+    """Event(device=None, *, enable_timing=False, blocking=False, interprocess=False, external=False)\n--\n
     A mark in the work of a stream (``CUevent``); `torch.cuda.Event` is the same thing.
 
     Parameters

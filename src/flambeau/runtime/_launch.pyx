@@ -132,25 +132,31 @@ def set_blocking(bint on):
 
 # -- kernels by signature --------------------------------------------------------------------------
 
-cdef dict SIZES = {"P": 8, "i": 4, "I": 4, "q": 8, "Q": 8, "f": 4, "d": 8}
+cdef str LETTERS = "PiIqQfdB"
 
 
-cdef inline tuple three(dims):
+cdef inline int read_extents(object dims, unsigned* extents) except -1:
     """1 to 3 extents of a grid or a block, filled up with ones."""
+    cdef Py_ssize_t i
+    extents[0] = extents[1] = extents[2] = 1
     if not isinstance(dims, tuple):
-        return (dims, 1, 1)
-    if not 1 <= len(dims) <= 3:
+        extents[0] = dims
+        return 0
+    if not 1 <= len(<tuple>dims) <= 3:
         raise ValueError(f"a grid or block has 1 to 3 dimensions, got {dims!r}")
-    return dims + (1,) * (3 - len(dims))
+    for i in range(len(<tuple>dims)):
+        extents[i] = (<tuple>dims)[i]
+    return 0
 
 
 cdef class Kernel:
     cdef CUfunction function_
+    cdef char letters[MAX_PARAMETERS]
     cdef readonly str signature
     cdef readonly bint overlapping
 
     def __init__(self, uintptr_t function, str signature, *, bint overlapping=False):
-        unknown = set(signature) - set(SIZES) - {"B"}
+        unknown = set(signature) - set(LETTERS)
         if unknown:
             raise ValueError(
                 f"signature {signature!r} has unknown letters {''.join(sorted(unknown))!r}; "
@@ -161,6 +167,8 @@ cdef class Kernel:
         self.function_ = <CUfunction>function
         self.signature = signature
         self.overlapping = overlapping
+        for i, letter in enumerate(signature):
+            self.letters[i] = ord(letter)
 
     @property
     def function(self):
@@ -172,9 +180,12 @@ cdef class Kernel:
     def __call__(self, int device, grid, block, unsigned shared_bytes, *arguments):
         cdef char packed[PARAMETER_BYTES]
         cdef void* addresses[MAX_PARAMETERS]
-        cdef tuple g = three(grid), b = three(block)
+        cdef unsigned g[3]
+        cdef unsigned b[3]
+        read_extents(grid, g)
+        read_extents(block, b)
         self.pack(arguments, packed, addresses)
-        if 0 in g:
+        if not (g[0] and g[1] and g[2]):
             return
         _state.ensure_context(device)
         if self.overlapping:
@@ -188,7 +199,7 @@ cdef class Kernel:
 
     cdef int pack(self, tuple arguments, char* packed, void** addresses) except -1:
         cdef Py_ssize_t i, offset = 0
-        cdef Py_UCS4 letter
+        cdef char letter
         if len(arguments) != len(self.signature):
             raise TypeError(
                 f"the kernel takes {len(self.signature)} arguments ({self.signature}), got "
@@ -197,22 +208,22 @@ cdef class Kernel:
             offset = (offset + 15) & ~15
             if offset > PARAMETER_BYTES - 16:
                 raise ValueError(f"the arguments exceed {PARAMETER_BYTES} bytes")
-            letter = self.signature[i]
+            letter = self.letters[i]
             argument = arguments[i]
             addresses[i] = packed + offset
-            if letter == u"P":
+            if letter == c"P":
                 (<uint64_t*>(packed + offset))[0] = pointer_of(argument)
-            elif letter == u"q":
+            elif letter == c"q":
                 (<int64_t*>(packed + offset))[0] = argument
-            elif letter == u"i":
+            elif letter == c"i":
                 (<int32_t*>(packed + offset))[0] = argument
-            elif letter == u"d":
+            elif letter == c"d":
                 (<double*>(packed + offset))[0] = argument
-            elif letter == u"f":
+            elif letter == c"f":
                 (<float*>(packed + offset))[0] = argument
-            elif letter == u"Q":
+            elif letter == c"Q":
                 (<uint64_t*>(packed + offset))[0] = argument
-            elif letter == u"I":
+            elif letter == c"I":
                 (<uint32_t*>(packed + offset))[0] = argument
             else:
                 offset += pack_bytes(argument, packed + offset, PARAMETER_BYTES - offset)

@@ -33,3 +33,13 @@ def gemm(
     compute
         0 for the dtype's full precision, 1 for tf32.
     """
+
+def product(a: object, b: object, compute: int = 0) -> Tensor | None:
+    """Multiply two matrices on one CUDA device, if they are as simple as they mostly are.
+
+    Returns
+    -------
+    Tensor or None
+        None if anything about the operands needs a closer look: subclasses, other dtypes or
+        dimensions, strides that a library does not take, empty matrices.
+    """

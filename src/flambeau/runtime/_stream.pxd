@@ -8,7 +8,7 @@ cdef class BaseStream:
     cdef CUstream handle
     cdef int index                      # of its device
     cdef int64_t id                     # 0 default, odd of a pool, else the handle
-    cdef list entered                   # a StreamContext per `with` that is open
+    cdef list entered                   # a StreamContext per open `with`
     cdef dict __dict__
     cdef object __weakref__
 
@@ -19,3 +19,7 @@ cdef class Stream(BaseStream):
 # an object with __cuda_stream__ is taken. Raises RuntimeError for anything else.
 cdef int resolve_stream(object stream, CUstream* handle, int* device) except -1
 cdef Stream make_stream(int device, CUstream handle, int64_t id)
+# A stream argument as a stream; an object with __cuda_stream__ is wrapped.
+cdef BaseStream as_stream(object stream)
+# Make it current for its device, and its device current.
+cdef int set_current(BaseStream stream) except -1

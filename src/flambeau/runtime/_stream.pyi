@@ -5,17 +5,19 @@ from typing import Any, Self
 
 from flambeau.runtime._device import device as device_type
 from flambeau.runtime._event import BaseEvent
+from flambeau.runtime._stream_context import StreamContext as StreamContext
+from flambeau.runtime._stream_context import stream as stream
 
 class BaseStream:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         device: Any = None,
         priority: int = 0,
         *,
         stream_id: int | None = None,
         device_index: int | None = None,
         device_type: int | None = None,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def device(self) -> device_type: ...
     @property
@@ -54,26 +56,8 @@ class Stream(BaseStream):
 
 class ExternalStream(Stream):
     def __new__(cls, stream_ptr: int | None, device: Any = None, **kwargs: Any) -> Self: ...
-    def __init__(self, stream_ptr: int | None, device: Any = None, **kwargs: Any) -> None: ...
-
-class StreamContext:
-    def __init__(self, stream: BaseStream | Any | None) -> None: ...
-    @property
-    def stream(self) -> BaseStream | None: ...
-    @property
-    def idx(self) -> int: ...
-    def __enter__(self) -> None: ...
-    def __exit__(
-        self,
-        type: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool: ...
 
 def current_stream(device: Any = None) -> Stream: ...
 def default_stream(device: Any = None) -> Stream: ...
 def set_stream(stream: BaseStream | Any | None) -> None: ...
 def get_stream_from_external(data_ptr: int, device: Any = None) -> Stream: ...
-def stream(stream: BaseStream | Any | None) -> StreamContext: ...
-def forget() -> None:
-    """Every handle is void."""

@@ -2,13 +2,12 @@
 # distutils: language = c++
 # cython: embedsignature=False
 """Streams: queues of work on a device, and which one is current."""
-cimport cython
 from libc.stdint cimport uintptr_t
 
 from flambeau.driver._table cimport (
     CUDA_ERROR_NOT_READY, CUcontext, CUresult, check, driver,
 )
-from flambeau.runtime cimport _state
+from flambeau.runtime cimport _state, _stream_pool
 from flambeau.runtime._device cimport device_of
 from flambeau.runtime._dtype cimport set_public_name
 from flambeau.runtime._cuda_device import index_of
@@ -22,74 +21,11 @@ cdef extern from *:
     object new_stream "flambeau_new_stream"(object type, object arguments, void* keywords)
 
 cdef enum:
-    STREAMS_PER_POOL = 32
-    POOLS = 4          # priorities 0, -1, -2, -3
-    NON_BLOCKING = 1   # CU_STREAM_NON_BLOCKING: does not wait for the default stream
     CUDA_DEVICE_TYPE = 1
 
-cdef CUstream pool_streams[64][POOLS][STREAMS_PER_POOL]
-cdef int pool_count[64]         # priorities that the device has; 0 until its streams are made
-cdef unsigned pool_next[64][POOLS]
 cdef object _bare = object()    # as the first argument: the maker fills the object in
 cdef tuple _bare_arguments = (_bare,)
 cdef object _event_class = None
-
-
-# -- the streams of a device -----------------------------------------------------------------------
-
-cdef int make_pools(int device) except -1:
-    """Make all pool streams of a device; its context must be current."""
-    cdef int least = 0, greatest = 0, level, i
-    check(driver.CtxGetStreamPriorityRange(&least, &greatest))
-    for level in range(min(POOLS, least - greatest + 1)):
-        for i in range(STREAMS_PER_POOL):
-            if pool_streams[device][level][i] == NULL:
-                check(driver.StreamCreateWithPriority(
-                    &pool_streams[device][level][i], NON_BLOCKING, -level))
-                if _state.observed:
-                    tell("stream_creation", <uintptr_t>pool_streams[device][level][i])
-    pool_count[device] = min(POOLS, least - greatest + 1)
-    return 0
-
-
-cdef int need_pools(int device) except -1:
-    _state.require_initialized()
-    _state.check_device(device)
-    if pool_count[device] == 0:
-        _state.ensure_context(device)
-        make_pools(device)
-        _state.restore_context()
-    return 0
-
-
-cdef int64_t pool_id(int level, int i) noexcept:
-    return (i << 5) | ((1 + level) << 1) | 1
-
-
-cdef int find_by_id(int device, int64_t id, CUstream* handle) except -1:
-    """The handle that belongs to a stream id."""
-    cdef int level, i
-    if id == 0 or id & 1 == 0:
-        handle[0] = <CUstream><uintptr_t>id
-        return 0
-    need_pools(device)
-    level = <int>((id >> 1) & 15) - 1
-    i = <int>(id >> 5)
-    if not (0 <= level < pool_count[device] and 0 <= i < STREAMS_PER_POOL):
-        raise RuntimeError(f"invalid StreamId {id}: device {device} has no such stream")
-    handle[0] = pool_streams[device][level][i]
-    return 0
-
-
-def forget():
-    """Every handle is void."""
-    cdef int device, level, i
-    for device in range(64):
-        pool_count[device] = 0
-        for level in range(POOLS):
-            pool_next[device][level] = 0
-            for i in range(STREAMS_PER_POOL):
-                pool_streams[device][level][i] = NULL
 
 
 # -- stream objects --------------------------------------------------------------------------------
@@ -107,18 +43,11 @@ cdef Stream make_stream(int device, CUstream handle, int64_t id):
     return stream
 
 
-cdef int take_from_pool(BaseStream stream, device, priority) except -1:
+cdef int take_from_pool(BaseStream stream, device, int priority) except -1:
     cdef int index = index_of(device, True)
-    cdef int level, turn
     _state.require_initialized()
-    if index < 0:
-        index = _state.thread_state().device
-    need_pools(index)
-    level = min(max(-int(priority), 0), pool_count[index] - 1)
-    turn = pool_next[index][level] % STREAMS_PER_POOL
-    pool_next[index][level] += 1
-    fill(stream, index, pool_streams[index][level][turn], pool_id(level, turn))
-    return 0
+    stream.index = index if index >= 0 else _state.thread_state().device
+    return _stream_pool.take(stream.index, priority, &stream.handle, &stream.id)
 
 
 cdef class BaseStream:
@@ -293,9 +222,8 @@ cdef class BaseStream:
     # -- being current -----------------------------------------------------------------------------
 
     def __enter__(self):
-        cdef StreamContext context = StreamContext.__new__(StreamContext)
-        context.stream = self
-        context.enter()
+        context = StreamContext(self)
+        context.__enter__()
         if self.entered is None:
             self.entered = []
         self.entered.append(context)
@@ -303,12 +231,11 @@ cdef class BaseStream:
 
     def __exit__(self, type, value, traceback):
         cdef Py_ssize_t i
-        cdef StreamContext context
         for i in range(len(self.entered) - 1, -1, -1):
-            context = <StreamContext>self.entered[i]
-            if context.thread == _state.thread_state():  # other threads may be inside too
+            context = self.entered[i]
+            if context.is_of_this_thread():  # others may be inside too
                 del self.entered[i]
-                context.leave()
+                context.__exit__(type, value, traceback)
                 break
 
 
@@ -354,11 +281,9 @@ cdef class Stream(BaseStream):
     def priority_range():
         """priority_range()\n--\n
         The lowest and the highest priority, as numbers: ``(0, -3)`` or fewer steps."""
-        cdef int least = 0, greatest = 0
         _state.require_initialized()
         _state.ensure_context(_state.thread_state().device)
-        check(driver.CtxGetStreamPriorityRange(&least, &greatest))
-        return (0, max(1 - POOLS, greatest))
+        return (0, _stream_pool.lowest_priority())
 
 
 cdef int wait_for_stream(BaseStream stream, other) except -1:
@@ -426,7 +351,7 @@ cdef int rebuild(BaseStream stream, int64_t id, device_index, device_type) excep
     _state.require_initialized()
     index = _state.thread_state().device if device_index is None else device_index
     _state.check_device(index)
-    find_by_id(index, id, &handle)
+    _stream_pool.find_by_id(index, id, &handle)
     fill(stream, index, handle, id)
     return 0
 
@@ -570,99 +495,8 @@ def get_stream_from_external(data_ptr, device=None):
     return stream
 
 
-@cython.freelist(8)
-cdef class StreamContext:
-    """StreamContext(stream)\n--\n
-    Context manager that makes a stream, and its device, current.
-
-    Parameters
-    ----------
-    stream : torch.cuda.Stream or None
-        The stream; None makes the manager do nothing.
-    """
-
-    cdef readonly BaseStream stream
-    cdef CUstream own_stream, target_stream     # current before, on the old device and the stream's
-    cdef int64_t own_id, target_id
-    cdef int device                             # current before; -1 outside
-    cdef _state.ThreadState* thread
-
-    def __cinit__(self):
-        self.device = -1
-
-    def __init__(self, stream):
-        _state.require_initialized()
-        self.stream = None if stream is None else as_stream(stream)
-
-    @property
-    def idx(self):
-        """The index of the device that was current at the last entry, else the current one."""
-        return self.device if self.device >= 0 else _state.thread_state().device
-
-    def __enter__(self):
-        if self.stream is not None:
-            self.enter()
-
-    def __exit__(self, type, value, traceback):
-        if self.stream is not None:
-            self.leave()
-        return False
-
-    cdef int enter(self) except -1:
-        cdef _state.ThreadState* state = _state.thread_state()
-        cdef int target = self.stream.index
-        _state.require_initialized()
-        self.thread = state
-        self.device = state.device
-        self.own_stream = state.streams[self.device]
-        self.own_id = state.stream_ids[self.device]
-        self.target_stream = state.streams[target]
-        self.target_id = state.stream_ids[target]
-        return set_current(self.stream)
-
-    cdef int leave(self) except -1:
-        cdef _state.ThreadState* state = _state.thread_state()
-        cdef int target = self.stream.index
-        cdef int device = self.device
-        if device < 0:
-            return 0
-        self.device = -1
-        state.streams[target] = self.target_stream
-        state.stream_ids[target] = self.target_id
-        state.streams[device] = self.own_stream
-        state.stream_ids[device] = self.own_id
-        if state.device != device:
-            _state.return_to_device(device)
-        return 0
-
-
-def stream(stream):
-    """stream(stream)\n--\n
-    Context manager that makes a stream, and its device, current; the old ones come back after it.
-
-    Parameters
-    ----------
-    stream : torch.cuda.Stream or None
-        The stream, or an object with ``__cuda_stream__``; None makes the manager do nothing.
-
-    Examples
-    --------
-    >>> import flambeau as torch
-    >>> s = torch.cuda.Stream()
-    >>> with torch.cuda.stream(s):
-    ...     torch.cuda.current_stream() == s
-    True
-    """
-    cdef StreamContext context = StreamContext.__new__(StreamContext)
-    _state.require_initialized()
-    if stream is not None:
-        context.stream = as_stream(stream)
-    return context
-
-
 set_public_name(BaseStream, b"flambeau.Stream")
 set_public_name(Stream, b"flambeau.cuda.streams.Stream")
-set_public_name(StreamContext, b"flambeau.cuda.StreamContext")
 
 
 cdef object event_class():
@@ -674,7 +508,11 @@ cdef object event_class():
     return _event_class
 
 
+
 cdef int tell(str kind, argument) except -1:
     from flambeau.runtime import observers
     observers.notify(kind, argument)
     return 0
+
+
+from flambeau.runtime._stream_context import StreamContext, stream  # noqa: E402

@@ -147,6 +147,8 @@ class Tensor:
         """How many elements into its storage this tensor begins."""
     def untyped_storage(self) -> UntypedStorage:
         """The memory behind this tensor and its views, as bytes."""
+    def record_stream(self, stream: Any) -> None:
+        """Declare that a stream works on this tensor too."""
     def is_pinned(self, device: Any = None) -> _bool:
         """Whether a device can reach this host memory directly."""
     def _is_view(self) -> _bool:
@@ -358,6 +360,9 @@ def install_operators(table: dict[str, Callable[..., Any]]) -> None:
         ``setitem(tensor, index, value)`` for advanced indices, ``repr(tensor)``,
         ``format(tensor, spec)``, ``contains(tensor, value)``.
     """
+
+def operator_of(name: str) -> Callable[..., Any] | None:
+    """What is installed as an operator, or None."""
 
 def install_methods(table: dict[str, Any]) -> None:
     """Add methods and properties to `Tensor`, by name; what is there already is replaced."""

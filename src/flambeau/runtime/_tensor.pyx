@@ -237,6 +237,11 @@ def install_operators(dict table):
         operators[_slots[name]] = op
 
 
+def operator_of(str name not None):
+    """What is installed as an operator, or None."""
+    return operators[_slots[name]]
+
+
 def install_methods(dict table):
     """Add methods and properties to `Tensor`, by name; what is there already is replaced."""
     for name, value in table.items():
@@ -536,6 +541,11 @@ cdef class Tensor:
         if self.ndim_ == 0:
             raise TypeError("len() of a 0-d tensor")
         return self.sizes[0]
+
+    def __iter__(self):
+        if self.ndim_ == 0:
+            raise TypeError("iteration over a 0-d tensor")
+        return iter(self.unbind(0))
 
     def __hash__(self):
         return <Py_hash_t>(<uintptr_t><void*>self >> 4)

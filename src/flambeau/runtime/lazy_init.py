@@ -115,12 +115,12 @@ def forget() -> None:
 
     Streams, events and memory of before must not be used any more; dropping them is harmless.
     """
-    from flambeau.runtime import _allocator, _launch, _stream
+    from flambeau.runtime import _allocator, _launch, _stream_pool
 
     _state.forget()
     _allocator.forget(_bad_fork)
     _launch.forget()
-    _stream.forget()
+    _stream_pool.forget()
     for hook in _forget_hooks:
         hook()
 
@@ -158,7 +158,7 @@ def _guard_forks() -> None:
         _initialized_at.reverse()
     if not _fork_guarded:
         # All that the hooks need is imported here: a child may find the import lock held.
-        from flambeau.runtime import _allocator, _launch, _stream  # noqa: F401
+        from flambeau.runtime import _allocator, _launch, _stream_pool  # noqa: F401
 
         os.register_at_fork(
             before=_allocator.pause,

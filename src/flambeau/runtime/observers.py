@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who wants to hear of runtime calls. With nobody registered a call costs one test of a flag.
 
-The kinds and what their callbacks get, all ints:
+The kinds and what their callbacks get, all ints but for the last:
 
 ``event_creation(event)``, ``event_deletion(event)``, ``event_record(event, stream)``,
 ``event_wait(event, stream)``, ``memory_allocation(address)``, ``memory_deallocation(address)``,
 ``stream_creation(stream)``, ``device_synchronization()``, ``stream_synchronization(stream)``,
-``event_synchronization(event)``, ``launch(function, stream)``.
+``event_synchronization(event)``, ``launch(function, stream)``, and
+``operation(name, read, written, stream)`` with tuples of the CUDA tensors that an operation on
+tensors read and wrote.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ Kind = Literal[
     "stream_synchronization",
     "event_synchronization",
     "launch",
+    "operation",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -63,7 +66,7 @@ def unregister(kind: Kind, callback: Callable[..., object]) -> None:
     _tell_compiled_modules()
 
 
-def notify(kind: Kind, *arguments: int) -> None:
+def notify(kind: Kind, *arguments: object) -> None:
     """Tell the observers of a kind. Their exceptions are logged, and the next one is called."""
     for callback in tuple(_callbacks[kind]):
         try:
@@ -82,7 +85,7 @@ def _tell_compiled_modules() -> None:
     from flambeau.runtime import _allocator, _launch
 
     _state.set_observed(any(_callbacks.values()))
-    _launch.set_observed(bool(_callbacks["launch"]))
+    _launch.set_observed(bool(_callbacks["launch"] or _callbacks["operation"]))
     _allocator.set_observed(
         bool(_callbacks["memory_allocation"] or _callbacks["memory_deallocation"])
     )

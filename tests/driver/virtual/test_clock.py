@@ -7,7 +7,7 @@ from driver.virtual.scripts import run
 
 PROGRAM = """
 start()
-n = 64 << 20
+n = 4 << 20
 streams = [calls.stream_create() for _ in range(3)]
 pinned = calls.mem_host_alloc(n)
 buffers = [calls.mem_alloc(n) for _ in range(3)]
@@ -59,7 +59,7 @@ def elapsed(body: str, machine: str = "h200") -> float:
     script = f"""
         start()
         stream, begin, end = calls.stream_create(), calls.event_create(), calls.event_create()
-        n = 1 << 30
+        n = 1 << 27
         a, b = calls.mem_alloc(n), calls.mem_alloc(n)
         calls.event_record(begin, stream)
         {body}
@@ -72,13 +72,13 @@ def elapsed(body: str, machine: str = "h200") -> float:
 
 def test_a_copy_within_the_device_takes_its_bandwidth() -> None:
     took = elapsed("calls.memcpy_dtod_async(b, a, n, stream)")
-    ideal = 2 * (1 << 30) / 4.8e12 * 1e3
+    ideal = 2 * (1 << 27) / 4.8e12 * 1e3
     assert ideal < took < ideal + 0.01
 
 
 def test_a_fill_takes_half_of_that() -> None:
     took = elapsed("calls.memset_d8_async(a, 0, n, stream)")
-    ideal = (1 << 30) / 4.8e12 * 1e3
+    ideal = (1 << 27) / 4.8e12 * 1e3
     assert ideal < took < ideal + 0.01
 
 
@@ -89,7 +89,7 @@ def test_a_spin_takes_its_cycles() -> None:
 
 def test_pinned_copies_are_faster_than_pageable_ones() -> None:
     body = """
-        size = 256 << 20
+        size = 64 << 20
         source = {source}
         calls.memcpy_htod_async(a, source, size, stream)
     """
@@ -97,13 +97,13 @@ def test_pinned_copies_are_faster_than_pageable_ones() -> None:
     pageable = elapsed(
         body.format(source="ctypes.addressof((keep := ctypes.create_string_buffer(size)))")
     )
-    assert (256 << 20) / 55e9 * 1e3 < pinned < 0.5 * pageable
+    assert (64 << 20) / 55e9 * 1e3 < pinned < 0.5 * pageable
 
 
 def test_streams_overlap_and_engines_do_not() -> None:
     run("""
         start()
-        size = 256 << 20
+        size = 64 << 20
         streams = [calls.stream_create() for _ in range(2)]
         pinned, a, b = calls.mem_host_alloc(size), calls.mem_alloc(size), calls.mem_alloc(size)
 

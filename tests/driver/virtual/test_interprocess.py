@@ -54,6 +54,9 @@ def test_memory_is_shared() -> None:
         small = calls.ipc_open_mem_handle(receive())
         assert ctypes.string_at(big, 5 << 20) == b"\\1" * (5 << 20)
         assert ctypes.string_at(small, 100) == b"\\2" * 100
+        again = calls.ipc_open_mem_handle(handle)
+        assert again == big                              # counted, not mapped twice
+        calls.ipc_close_mem_handle(again)
         calls.memset_d8_async(big, 3, 5 << 20)
         assert status_of(calls.mem_free, big) == 1
         assert status_of(calls.ipc_get_mem_handle, big) == 1

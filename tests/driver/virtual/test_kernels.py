@@ -254,6 +254,7 @@ extern "C" __global__ void store(int *x, int n) {
   if (i < n) x[i] = i;
 }
 extern "C" __global__ void store8(long long *x) { *x = 1; }
+extern "C" __global__ void wait_for(volatile int *flag) { while (*flag == 0) {} }
 extern "C" __global__ void fail(int x) { if (x) __trap(); }
 """
 
@@ -275,6 +276,31 @@ def run_fault(source: str, devices: int = 1) -> None:
     run(head + textwrap.dedent(source), machine=f"h200:{devices}")
 
 
+@pytest.mark.parametrize("how", ["by itself", "in another thread", "reset"])
+def test_a_kernel_that_never_ends_does_not_keep_the_process(how: str) -> None:
+    run_fault(f"""
+    import faulthandler
+    faulthandler.dump_traceback_later(60, exit=True)
+    flag = calls.mem_host_alloc(64)
+    launch("wait_for", "P", flag)
+    how = {how!r}
+    if how == "in another thread":
+        def wait():
+            calls.ctx_set_current(contexts[0])
+            status_of(calls.stream_synchronize, stream)
+        threading.Thread(target=wait, daemon=True).start()
+        time.sleep(0.3)
+    else:
+        assert not calls.stream_query(stream)
+    if how == "reset":
+        virtual.reset()
+        import gc
+        gc.collect()
+        start()
+        calls.ctx_synchronize()
+    """)
+
+
 def test_an_overrun_names_everything() -> None:
     run_fault("""
     x = calls.mem_alloc(100 * 4)
@@ -285,12 +311,28 @@ def test_an_overrun_names_everything() -> None:
         assert error.error_code == 700
         text = str(error)
         for part in ("illegal memory access", "Kernel store", "thread (36, 0, 0)",
-                     "block (1, 0, 0)", "write of 4 bytes", hex(x + 400), "0 bytes past the end of", "400 bytes at",
+                     "block (1, 0, 0)", "write of 4 bytes", hex(x + 400),
+                     "0 bytes past the end of", "400 bytes at",
                      hex(x), "kernel.cu:4", "stream 1 of device 0"):
             assert part in text, (part, text)
     else:
         raise AssertionError("the overrun went unseen")
     """)
+
+
+def test_blocking_launches_raise_where_the_fault_is() -> None:
+    ptx = compile_ptx(FAULTY)
+    source = """
+        x = calls.mem_alloc(64)
+        ran = []
+        calls.launch_host_function(stream, lambda: ran.append(1))
+        launch("store", "Pi", x, 16)
+        assert ran == [1]
+        assert struct.unpack("16i", ctypes.string_at(x, 64)) == tuple(range(16))
+        assert status_of(launch, "store", "Pi", x, 17) == 700
+    """
+    head = f"start()\nPTX = {ptx!r}\n{LAUNCH}"
+    run(head + textwrap.dedent(source), CUDA_LAUNCH_BLOCKING="1")
 
 
 def test_a_fault_is_sticky_and_the_other_device_goes_on() -> None:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from driver.virtual.device_memory import status_of
+from driver.virtual.scripts import run
 from flambeau.driver.errors import OutOfMemoryError
 from flambeau.driver.virtual import _calls as calls
 
@@ -230,3 +231,22 @@ def test_peer_access(bench: Bench) -> None:
     assert status_of(calls.ctx_enable_peer_access, peer) == 704
     calls.ctx_disable_peer_access(peer)
     assert status_of(calls.ctx_enable_peer_access, bench.contexts[0]) == 201
+
+
+def test_a_host_that_is_short_of_memory_says_so() -> None:
+    run("""
+        import dataclasses
+        huge = dataclasses.replace(virtual.models()["h200"], memory_bytes=8 << 40)
+        virtual.enable(huge)
+        start()
+        pointer = calls.mem_alloc(7 << 40)
+        calls.memset_d8_async(pointer, 1, 1 << 20)           # what is touched is what counts
+        calls.ctx_synchronize()
+        calls.memset_d8_async(pointer, 1, 7 << 40)
+        try:
+            calls.ctx_synchronize()
+        except OutOfMemoryError as error:
+            assert "host is short of memory, not the virtual device" in str(error)
+        else:
+            raise AssertionError("this host has 7 TiB of memory to spare")
+    """)

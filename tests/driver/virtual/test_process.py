@@ -110,6 +110,19 @@ def test_reset() -> None:
     """)
 
 
+def test_reset_with_much_pending_work() -> None:
+    run("""
+        start()
+        virtual.set_progress(False)
+        stream = calls.stream_create()
+        for _ in range(200_000):
+            calls.spin(1, stream)
+        virtual.reset()
+        start()
+        calls.ctx_synchronize()
+    """)
+
+
 def test_injected_failures() -> None:
     run("""
         start()

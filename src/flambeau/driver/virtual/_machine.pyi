@@ -24,11 +24,18 @@ def is_running() -> bool:
 def table() -> int:
     """The address of the filled ``DriverTable``."""
 
-def shutdown() -> None:
-    """Stop the machine; all calls answer 4 from now on."""
+def shutdown(code: object) -> None:
+    """Stop the machine; all calls answer 4 from now on.
 
-def reset() -> None:
-    """Drop the machine. No other thread may be in a driver call; all handles become invalid."""
+    A kernel that never ends goes on until the process has ended; `code`, what holds the loaded
+    modules, is then kept alive for it.
+    """
+
+def reset(code: object) -> None:
+    """Drop the machine. No other thread may be in a driver call; all handles become invalid.
+
+    `code` as for `shutdown`.
+    """
 
 def explain(status: int) -> str | None:
     """What is known of a failure: of this thread's last call, else of the last work that failed so."""

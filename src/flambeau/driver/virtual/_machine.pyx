@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # distutils: language = c++
 """The virtual machine's compiled part: it owns the one machine and fills the driver table."""
+from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.string cimport memcpy
 from libcpp cimport bool as cbool
@@ -40,8 +41,8 @@ cdef extern from "flambeau/driver/virtual/entries/table.hpp" namespace "flambeau
         int workers
     Setup& machine_setup()
     const DriverTable& driver_table()
-    void end_process()
-    void reset_process()
+    cbool end_process()
+    cbool reset_process()
     vector[string] machine_uuids(const Setup&)
     vector[int] visible_devices_of "flambeau::vgpu::visible_devices"(const char*, const vector[string]&)
     cbool running()
@@ -57,6 +58,11 @@ cdef extern from "flambeau/driver/virtual/entries/table.hpp" namespace "flambeau
         void (*run)(const Launch*, Outcome*) noexcept nogil
         const KernelInfo* (*info)(const KernelCode*) noexcept nogil
     KernelEngine& kernel_engine()
+    cdef cppclass GlobalInterpreterLock:
+        cbool (*held)() noexcept nogil
+        void* (*release)() noexcept nogil
+        void (*acquire)(void*) noexcept nogil
+    GlobalInterpreterLock& interpreter_lock()
     ctypedef CUresult (*GemmFunction)(const GemmArgs*, char*, size_t) noexcept nogil
     GemmFunction& gemm_function()
     CUresult allocate_variable(int, uint64_t, const void*, uint64_t, CUdeviceptr*)
@@ -97,6 +103,27 @@ cdef CUresult _gemm(const GemmArgs* g, char* message, size_t length) noexcept wi
     return 0
 
 
+cdef extern from "Python.h" nogil:
+    int PyGILState_Check()
+    void* save_thread "PyEval_SaveThread"()
+    void restore_thread "(void (*)(void *))PyEval_RestoreThread"(void*)
+
+
+cdef cbool _gil_held() noexcept nogil:
+    return PyGILState_Check() != 0
+
+
+cdef void* _gil_release() noexcept nogil:
+    return save_thread()
+
+
+cdef void _gil_acquire(void* state) noexcept nogil:
+    restore_thread(state)
+
+
+interpreter_lock().held = _gil_held
+interpreter_lock().release = _gil_release
+interpreter_lock().acquire = _gil_acquire
 kernel_engine().run = run
 kernel_engine().info = info
 (&gemm_function())[0] = <GemmFunction>_gemm
@@ -159,14 +186,20 @@ def table():
     return <uintptr_t>&driver_table()
 
 
-def shutdown():
+def shutdown(code):
+    cdef bint still
     with nogil:
-        end_process()
+        still = end_process()
+    if not still:
+        Py_INCREF(code)
 
 
-def reset():
+def reset(code):
+    cdef bint still
     with nogil:
-        reset_process()
+        still = reset_process()
+    if not still:
+        Py_INCREF(code)
 
 
 def explain(int status):

@@ -60,7 +60,7 @@ class VirtualDriver:
 
     def shutdown(self) -> None:
         """Stop the machine's thread; calls answer status 4 afterwards."""
-        _machine.shutdown()
+        _machine.shutdown(self.modules)
 
 
 _requested_plan: Plan | None = None

@@ -156,23 +156,24 @@ inline bool Machine::poll(std::unique_lock<std::mutex> &lock, const std::vector<
   return false;
 }
 
+// False if work still runs, on whichever thread, that could not be stopped: a kernel that never ends
+// must not keep the process from ending.
 inline bool Machine::stop() {
   std::unique_lock<std::mutex> lock(mutex);
   stopping_ = true;
   work_changed_.notify_all();
   work_done_.notify_all();
-  if (!executor_started_) return true;
   if (on_executor()) return false;
-  // A kernel that never ends must not keep the process from ending.
-  work_done_.wait_for(lock, std::chrono::seconds(3), [&] { return executor_ended_; });
-  const bool ended = executor_ended_;
+  const auto still = [&] { return (!executor_started_ || executor_ended_) && (!running_ || running_ == handed_); };
+  work_done_.wait_for(lock, std::chrono::seconds(1), still);
+  const bool all_still = still(), ended = executor_ended_;
   lock.unlock();
   if (ended) {
     executor_.join();
-  } else {
+  } else if (executor_.joinable()) {
     executor_.detach();
   }
-  return ended;
+  return all_still;
 }
 
 }  // namespace flambeau::vgpu

@@ -30,6 +30,18 @@ struct Setup {
 
 struct Function;   // kernel/function.hpp
 
+// How to let other Python threads run while this one waits; set by the module that Python loads.
+struct GlobalInterpreterLock {
+  bool (*held)() = nullptr;
+  void *(*release)() = nullptr;
+  void (*acquire)(void *state) = nullptr;
+};
+
+inline GlobalInterpreterLock &interpreter_lock() {
+  static GlobalInterpreterLock lock;
+  return lock;
+}
+
 class Machine {
  public:
   explicit Machine(const Setup &setup) : progress(setup.progress), workers(setup.workers) {
@@ -53,6 +65,7 @@ class Machine {
   std::uint64_t streams_made = 0;
   bool progress;
   int workers;
+  bool launch_blocking = false;   // CUDA_LAUNCH_BLOCKING: launches return when their work is done
   std::chrono::steady_clock::time_point last_call = std::chrono::steady_clock::now();
 
   // --- submission
@@ -73,6 +86,7 @@ class Machine {
 
   void wake() { work_changed_.notify_all(); }
   bool stop();   // false if its thread could not be stopped
+  void drop_work();   // after stop(): nodes hold each other, so they do not go by themselves
 
  private:
   NodePtr new_node(Stream &stream);

@@ -69,6 +69,8 @@ inline CUresult start_process() {
   for (const int physical : visible) {
     if (!add_device(*machine, p.setup, physical)) return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  const char *blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
+  machine->launch_blocking = blocking && std::atoi(blocking) != 0;
   static const bool registered = pthread_atfork(nullptr, nullptr, in_forked_child) == 0;
   (void)registered;
   p.machine = machine.release();
@@ -77,22 +79,26 @@ inline CUresult start_process() {
 }
 
 // Stop the machine; calls answer 4 from now on. The object stays, for threads still inside a call.
-inline void end_process() {
+// False if work still runs; then no code that it executes may be unloaded.
+inline bool end_process() {
   Process &p = process();
-  if (p.forked) return;
+  if (p.forked) return true;
   std::lock_guard<std::mutex> guard(p.starting);
-  if (p.gate.exchange(CUDA_ERROR_DEINITIALIZED) == CUDA_SUCCESS) p.machine.load()->stop();
+  return p.gate.exchange(CUDA_ERROR_DEINITIALIZED) != CUDA_SUCCESS || p.machine.load()->stop();
 }
 
 // Drop the machine with all its memory; the next cuInit makes a new one. No other thread may be in
-// a driver call. A kernel that does not end keeps its machine for ever.
-inline void reset_process() {
+// a driver call. False if work still runs; it keeps its machine for ever.
+inline bool reset_process() {
   Process &p = process();
-  if (p.forked) return;
+  if (p.forked) return true;
   std::lock_guard<std::mutex> guard(p.starting);
-  if (p.gate.exchange(CUDA_ERROR_NOT_INITIALIZED) != CUDA_SUCCESS) return;
+  if (p.gate.exchange(CUDA_ERROR_NOT_INITIALIZED) != CUDA_SUCCESS) return true;
   Machine *machine = p.machine.exchange(nullptr);
-  if (machine->stop()) delete machine;
+  if (!machine->stop()) return false;
+  machine->drop_work();
+  delete machine;
+  return true;
 }
 
 }  // namespace flambeau::vgpu

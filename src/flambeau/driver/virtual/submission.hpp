@@ -132,6 +132,13 @@ inline void Machine::fail(Context &context, CUresult status, const std::string &
   work_done_.notify_all();
 }
 
+inline void Machine::drop_work() {
+  for (const auto &entry : unfinished_) {
+    entry.second->waits_for.clear();
+    entry.second->dependents.clear();
+  }
+}
+
 inline std::shared_ptr<const ptx::MemoryMap> Machine::memory_map(Context &context) {
   std::lock_guard<std::mutex> guard(mutex);
   if (context.map && context.map_epoch == memory_epoch) return context.map;

@@ -63,7 +63,8 @@ def run_compiler(source: str, options: tuple[str, ...], name: str) -> str:
 
 def compile_ptx(source: str, *extra: str, name: str = "kernel.cu") -> str:
     """PTX of CUDA C++ source; compiled once per source, options and compiler version."""
-    key = hashlib.sha256("\0".join((version(), name, source, *OPTIONS, *extra)).encode()).hexdigest()
+    parts = (version(), name, source, *OPTIONS, *extra)
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     file = cache_folder() / f"{key}.ptx"
     if file.exists():
         return file.read_text()

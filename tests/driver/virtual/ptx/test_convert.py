@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from driver.virtual.ptx.harness import apply
 
 REALS = np.array(

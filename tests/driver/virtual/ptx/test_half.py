@@ -4,6 +4,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+
 from driver.virtual.ptx.harness import apply
 
 BF16 = ml_dtypes.bfloat16
@@ -35,7 +36,10 @@ def test_every_half_survives_f32(kind, dtype):
 @pytest.mark.parametrize(("kind", "dtype"), [("f16", np.float16), ("bf16", BF16)])
 def test_rounding_to_nearest_even(kind, dtype):
     x = np.concatenate(
-        [RNG.standard_normal(4000) * 10.0 ** RNG.integers(-9, 6, 4000), [65504, 65519.9, 65520, 1e39]]
+        [
+            RNG.standard_normal(4000) * 10.0 ** RNG.integers(-9, 6, 4000),
+            [65504, 65519.9, 65520, 1e39],
+        ]
     )
     with np.errstate(over="ignore"):
         x = x.astype(np.float32)

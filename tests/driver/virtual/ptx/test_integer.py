@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from driver.virtual.ptx.harness import apply
 
 S32 = np.array([0, 1, -1, 2, 7, -7, 31, 255, 2**31 - 1, -(2**31), 12345, -98765], np.int32)
@@ -98,10 +99,7 @@ def test_shifts_past_the_width(op, bits):
 def reference_bfe(value: int, position: int, length: int, bits: int, signed: bool) -> int:
     position, length = position & 255, length & 255
     top = bits - 1
-    if not signed or length == 0:
-        sign = 0
-    else:
-        sign = value >> min(position + length - 1, top) & 1
+    sign = 0 if not signed or length == 0 else value >> min(position + length - 1, top) & 1
     total = 0
     for i in range(bits):
         inside = i < length and position + i <= top

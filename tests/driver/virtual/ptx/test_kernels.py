@@ -232,14 +232,16 @@ def steps(value: int) -> int:
     count, v = 0, value
     while v != 1 and count < 300:
         v, count = (3 * v + 1 if v & 1 else v >> 1), count + 1
-    match value % 7:
-        case 0: return count * 3
-        case 1: return count ^ value
-        case 2: return value.bit_count()
-        case 3: return 32 - value.bit_length()
-        case 4: return (value & -value).bit_length()
-        case 5: return int(f"{value:032b}"[::-1], 2)
-        case _: return -count  # fmt: skip
+    results = (
+        count * 3,
+        count ^ value,
+        value.bit_count(),
+        32 - value.bit_length(),
+        (value & -value).bit_length(),
+        int(f"{value:032b}"[::-1], 2),
+        -count,
+    )
+    return results[value % 7]
 
 
 def test_divergent_loops(cuda):
@@ -268,10 +270,8 @@ def test_double_precision_functions(cuda):
     y = np.zeros((x.size, 8))
     cuda(DOUBLE).run("functions", 2, 256, x, y, np.int32(x.size))
     with np.errstate(over="ignore"):
-        expected = np.stack(
-            [np.exp(x), np.log(x), np.sin(x), x**1.37, special.erf(x), np.tanh(x), 1 / x, np.cbrt(x)],
-            1,
-        )
+        parts = (np.exp(x), np.log(x), np.sin(x), x**1.37, special.erf(x), np.tanh(x))
+        expected = np.stack((*parts, 1 / x, np.cbrt(x)), 1)
     np.testing.assert_allclose(y, expected, rtol=2e-15, atol=1e-300)
 
 
@@ -389,3 +389,37 @@ def test_dynamic_shared_memory_and_compare_and_swap(cuda, workers):
     out = np.full(1, -np.inf, np.float32)
     module.run("largest", 20, 256, values, out, np.int32(5000), workers=workers)
     assert out[0] == values.max()
+
+
+ATOMICS = """
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+extern "C" __global__ void halves(__half* h, __nv_bfloat162* b) {
+  atomicAdd(h, __float2half(0.5f));
+  atomicAdd(b, __floats2bfloat162_rn(1.0f, -2.0f));
+}
+extern "C" __global__ void integers(int* s, unsigned* u, unsigned long long* l, double* d) {
+  const int t = blockIdx.x * blockDim.x + threadIdx.x;
+  atomicMin(s, -t); atomicMax(s + 1, t); atomicExch(s + 2, 7); atomicSub(s + 3, 2);
+  atomicAnd(u, ~(1u << t % 32)); atomicOr(u + 1, 1u << t % 32); atomicXor(u + 2, t);
+  atomicInc(u + 3, 9u); atomicDec(u + 4, 9u);
+  atomicAdd(l, 1ull << 40); atomicMax(l + 1, (unsigned long long)t << 35);
+  atomicAdd(d, 0.25);
+}"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_atomics(cuda, workers):
+    h, b = np.zeros(1, np.float16), np.zeros(2, ml_dtypes.bfloat16)
+    cuda(ATOMICS).run("halves", 2, 50, h, b, workers=workers)
+    assert h[0] == 50
+    np.testing.assert_array_equal(b.astype(np.float32), [100, -200])
+    s, d = np.zeros(4, np.int32), np.zeros(1)
+    u, wide = np.array([2**32 - 1, 0, 0, 0, 0], np.uint32), np.zeros(2, np.uint64)
+    cuda(ATOMICS).run("integers", 40, 64, s, u, wide, d, workers=workers)
+    n = 40 * 64
+    np.testing.assert_array_equal(s, [1 - n, n - 1, 7, -2 * n])
+    xor = np.bitwise_xor.reduce(np.arange(n))
+    np.testing.assert_array_equal(u, [0, 2**32 - 1, xor, n % 10, -n % 10])
+    np.testing.assert_array_equal(wide, [n << 40, (n - 1) << 35])
+    assert d[0] == n / 4

@@ -47,8 +47,8 @@ extern "C" __global__ void votes(const int* x, unsigned* out) {
   o[6] = __reduce_min_sync(~0u, -v);
   o[7] = __reduce_max_sync(~0u, (unsigned)v);
   o[8] = __reduce_xor_sync(~0u, (unsigned)v);
-  o[9] = __uni_sync(~0u, v == 1);
-}""".replace("__uni_sync(~0u, v == 1)", "__any_sync(~0u, v == 9)")
+  o[9] = __any_sync(~0u, v == 9);
+}"""
 
 
 def test_votes_matches_reductions(cuda):
@@ -64,7 +64,7 @@ def test_votes_matches_reductions(cuda):
         expected[lane, 3] = bits[x == x[lane]].sum()
     expected[:, 4] = 0  # a full mask and one more wraps
     expected[:, 5] = x.sum()
-    expected[:, 6] = np.uint32(2**32 - x.max())
+    expected[:, 6] = np.uint32(2**32 - int(x.max()))
     expected[:, 7] = x.max()
     expected[:, 8] = np.bitwise_xor.reduce(x)
     np.testing.assert_array_equal(out, expected)
@@ -247,3 +247,35 @@ def test_clock_moves_on_when_it_is_read(cuda):
     cuda(CLOCKS).run("stamp", 1, 1, times, clock_start=7_000_000)
     assert 7_000_000 <= times[0] < times[1]
     assert times[1] - times[0] >= 1000
+
+
+CALLED = """
+struct Pair { int first, second; };
+__device__ __noinline__ Pair neighbours(Pair own, int* box) {
+  box[threadIdx.x] = own.first;
+  __syncthreads();
+  if (own.second < 0) return own;
+  Pair r = {box[(threadIdx.x + 1) % blockDim.x], own.second};
+  __syncthreads();
+  return r;
+}
+__device__ __noinline__ int warp_sum(int v) {
+  for (int o = 16; o; o >>= 1) v += __shfl_xor_sync(~0u, v, o);
+  return v;
+}
+extern "C" __global__ void called(int* out) {
+  extern __shared__ int box[];
+  Pair p = {(int)threadIdx.x, (int)threadIdx.x * 3};
+  for (int i = 0; i < 2; ++i) p = neighbours(p, box);
+  out[threadIdx.x] = p.first + p.second;
+  out[blockDim.x + threadIdx.x] = warp_sum(threadIdx.x) + warp_sum(1);
+}"""
+
+
+def test_barriers_in_called_functions(cuda):
+    out = np.zeros((2, 64), np.int32)
+    cuda(CALLED).run("called", 1, 64, out, shared=256)
+    t = np.arange(64)
+    np.testing.assert_array_equal(out[0], (t + 2) % 64 + 3 * t)
+    np.testing.assert_array_equal(out[1, :32], t[:32].sum() + 32)
+    np.testing.assert_array_equal(out[1, 32:], t[32:].sum() + 32)

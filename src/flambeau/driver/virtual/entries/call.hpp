@@ -110,6 +110,19 @@ class Call {
     }
     return sound(found->second->context) ? found->second.get() : nullptr;
   }
+  // Hand a launch to its stream and, if launches block, wait for it. Launches are called with
+  // Python's lock held, which work before them may need.
+  CUresult launch(Stream &stream, std::unique_ptr<Task> task) {
+    Context &context = *stream.context;
+    const NodePtr node = machine_->submit(stream, std::move(task));
+    if (!machine_->launch_blocking || machine_->on_executor()) return CUDA_SUCCESS;
+    const GlobalInterpreterLock &python = interpreter_lock();
+    void *state = python.held && python.held() ? python.release() : nullptr;
+    const CUresult status = wait(context, {node});
+    lock_.unlock();
+    if (state) python.acquire(state);
+    return status;
+  }
   // Wait for nodes of a context; a fault among them is the answer.
   CUresult wait(Context &context, const std::vector<NodePtr> &targets) {
     const CUresult waited = machine_->wait(lock_, targets);

@@ -35,7 +35,10 @@ inline void destroy_context(Call &call, Context &context) {
   std::vector<std::uint64_t> left;
   for (const auto &entry : context.device->arena.allocations()) left.push_back(entry.first);
   for (const std::uint64_t begin : left) {
-    if (!context.device->arena.free(begin)) context.device->arena.close_import(begin);
+    if (!context.device->arena.free(begin)) {
+      while (context.device->arena.close_import(begin)) {
+      }
+    }
   }
   ++machine.memory_epoch;
 }

@@ -78,7 +78,7 @@ inline CUresult IpcOpenMemHandle(CUdeviceptr *pointer, CUipcHandle packed, unsig
   if (content.process == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
   const int file = open_handle_file(content);
   if (file < 0) return CUDA_ERROR_INVALID_HANDLE;
-  const std::uint64_t at = context->device->arena.import(file, content.place, content.bytes);
+  const std::uint64_t at = context->device->arena.import(file, content.inode, content.place, content.bytes);
   close(file);
   if (!at) return CUDA_ERROR_OUT_OF_MEMORY;
   ++call.machine().memory_epoch;

@@ -111,8 +111,7 @@ inline CUresult launch(CUfunction handle, const LaunchShape &shape, CUstream s, 
   if (!pack_parameters(f->info(), parameters, extra, packed)) return CUDA_ERROR_INVALID_VALUE;
   auto task = std::make_unique<KernelTask>(f->code, shape, std::move(packed));
   task->set_device(f->context->device->model);
-  call.machine().submit(*stream, std::move(task));
-  return CUDA_SUCCESS;
+  return call.launch(*stream, std::move(task));
 }
 
 inline CUresult LaunchKernel(CUfunction f, unsigned grid_x, unsigned grid_y, unsigned grid_z,
@@ -138,8 +137,7 @@ inline CUresult Gemm(const GemmArgs *args, CUstream s) {
   const CUresult checked = check_gemm(*args);
   if (checked != CUDA_SUCCESS) return checked;
   if (args->m == 0 || args->n == 0 || args->batch == 0) return CUDA_SUCCESS;
-  call.machine().submit(*stream, std::make_unique<GemmTask>(*args));
-  return CUDA_SUCCESS;
+  return call.launch(*stream, std::make_unique<GemmTask>(*args));
 }
 
 }  // namespace flambeau::vgpu::entries

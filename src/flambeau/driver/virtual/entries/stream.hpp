@@ -150,8 +150,7 @@ inline CUresult Spin(std::int64_t cycles, CUstream handle) {
   Stream *stream = call.stream(handle);
   if (!stream) return call.status();
   if (cycles < 0) return CUDA_ERROR_INVALID_VALUE;
-  call.machine().submit(*stream, std::make_unique<SpinTask>(cycles));
-  return CUDA_SUCCESS;
+  return call.launch(*stream, std::make_unique<SpinTask>(cycles));
 }
 
 }  // namespace entries

@@ -67,6 +67,8 @@ struct Allocation {
   std::uint64_t reserved = 0;           // what it takes of its granules
   std::uint64_t granule = 0;            // first granule of a small or imported one, else 0
   bool imported = false;                // another process's memory: counted there
+  std::uint64_t inode = 0, offset = 0;  // of an imported one: where it is from
+  int opened = 0;                       // and how often it was opened
   std::uint64_t end() const { return begin + bytes; }
 };
 
@@ -123,8 +125,15 @@ class Arena {
     return true;
   }
 
-  // Map an allocation of another process: `bytes` at `offset` of its file.
-  std::uint64_t import(int file, std::uint64_t offset, std::uint64_t bytes) {
+  // Map an allocation of another process: `bytes` at `offset` of its file. What is mapped already
+  // is not mapped again.
+  std::uint64_t import(int file, std::uint64_t inode, std::uint64_t offset, std::uint64_t bytes) {
+    for (auto &entry : allocations_) {
+      Allocation &known = entry.second;
+      if (!known.imported || known.inode != inode || known.offset != offset) continue;
+      ++known.opened;
+      return known.begin;
+    }
     const std::uint64_t page = offset / PAGE * PAGE, lead = offset - page;
     const std::uint64_t mapped = round_up(lead + bytes, PAGE), reserved = round_up(mapped, GRANULE);
     const std::uint64_t at = addresses_.take(reserved);
@@ -135,13 +144,14 @@ class Arena {
       addresses_.add(at, reserved);
       return 0;
     }
-    allocations_[at + lead] = {at + lead, bytes, reserved, at, true};
+    allocations_[at + lead] = {at + lead, bytes, reserved, at, true, inode, offset, 1};
     return at + lead;
   }
 
   bool close_import(std::uint64_t begin) {
     auto found = allocations_.find(begin);
     if (found == allocations_.end() || !found->second.imported) return false;
+    if (--found->second.opened > 0) return true;
     const Allocation gone = found->second;
     allocations_.erase(found);
     map_own(gone.granule, gone.reserved);
@@ -196,21 +206,21 @@ class Arena {
     const std::uint64_t reserved = round_up(bytes, GRANULE);
     const std::uint64_t at = take_granules(reserved);
     if (!at) return nullptr;
-    return &(allocations_[at] = {at, bytes, reserved, 0, false});
+    return &(allocations_[at] = {at, bytes, reserved});
   }
 
   const Allocation *allocate_small(std::uint64_t bytes) {
     const std::uint64_t reserved = round_up(bytes, SMALL_UNIT);
     for (auto &shared : shared_) {
       if (const std::uint64_t at = shared.second.take(reserved)) {
-        return &(allocations_[at] = {at, bytes, reserved, shared.first, false});
+        return &(allocations_[at] = {at, bytes, reserved, shared.first});
       }
     }
     const std::uint64_t granule = take_granules(GRANULE);
     if (!granule) return nullptr;
     shared_[granule].add(granule, GRANULE);
     const std::uint64_t at = shared_[granule].take(reserved);
-    return &(allocations_[at] = {at, bytes, reserved, granule, false});
+    return &(allocations_[at] = {at, bytes, reserved, granule});
   }
 
   int file_ = -1;

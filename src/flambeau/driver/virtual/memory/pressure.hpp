@@ -54,13 +54,13 @@ inline std::uint64_t host_available() {
   return group < system ? group : system;
 }
 
-// Bytes of a range that are not in memory yet.
-inline std::uint64_t untouched_bytes(std::uint64_t address, std::uint64_t bytes) {
+// Bytes of a range that are not in memory yet; counting ends above `limit`.
+inline std::uint64_t untouched_bytes(std::uint64_t address, std::uint64_t bytes, std::uint64_t limit) {
   constexpr std::uint64_t STEP = 1ull << 30;
   std::vector<unsigned char> resident(STEP / PAGE);
   std::uint64_t missing = 0;
   const std::uint64_t end = round_up(address + bytes, PAGE);
-  for (std::uint64_t at = address / PAGE * PAGE; at < end; at += STEP) {
+  for (std::uint64_t at = address / PAGE * PAGE; at < end && missing <= limit; at += STEP) {
     const std::uint64_t length = std::min(STEP, end - at);
     if (mincore(reinterpret_cast<void *>(at), length, resident.data()) != 0) return missing + (end - at);
     for (std::uint64_t page = 0; page < length / PAGE; ++page) missing += resident[page] & 1 ? 0 : PAGE;
@@ -73,11 +73,11 @@ inline std::string why_host_cannot_hold(std::uint64_t address, std::uint64_t byt
   if (bytes < LARGE_WRITE) return "";
   const std::uint64_t available = host_available();
   if (bytes + HOST_RESERVE <= available) return "";
-  const std::uint64_t needed = untouched_bytes(address, bytes);
+  const std::uint64_t needed = untouched_bytes(address, bytes, available);
   if (needed + HOST_RESERVE <= available) return "";
-  return "The host is short of memory, not the virtual device: " + std::to_string(needed) +
-         " bytes would be committed and the host has " + std::to_string(available) +
-         " left. Use smaller tensors, a device model with less memory, or a larger host.";
+  return "The host is short of memory, not the virtual device: a write of " + std::to_string(bytes) +
+         " bytes would commit more than the " + std::to_string(available) +
+         " that the host has left. Use smaller tensors, a device model with less memory, or a larger host.";
 }
 
 }  // namespace flambeau::vgpu

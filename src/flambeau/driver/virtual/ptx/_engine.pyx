@@ -66,6 +66,7 @@ cdef extern from *:
     cdef struct Field:
         const char* name
         size_t offset
+    int LAYOUT_VERSION "flambeau::ptx::LAYOUT_VERSION"
     const Field* layout_fields(size_t& count)
     void set_site(Site& site, unsigned access, unsigned bytes, unsigned ptx_line, unsigned file,
                   unsigned line)
@@ -86,7 +87,9 @@ cdef const KernelInfo* info(const KernelCode* code) noexcept nogil:
 def context_layout() -> dict[str, int]:
     cdef size_t count = 0
     cdef const Field* fields = layout_fields(count)
-    return {fields[i].name.decode(): fields[i].offset for i in range(count)}
+    layout = {fields[i].name.decode(): fields[i].offset for i in range(count)}
+    layout["version"] = LAYOUT_VERSION
+    return layout
 
 
 def helper_symbols() -> dict[str, int]:

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from flambeau.driver.virtual.ptx.syntax import (
     Address,
@@ -18,12 +18,15 @@ from flambeau.driver.virtual.ptx.syntax import (
     Vector,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 __all__ = ["Block", "Graph", "Loop", "reads", "writes"]
 
-_NO_DESTINATION = frozenset(
-    """st red bra brx ret exit trap brkpt membar fence prefetch prefetchu cp nanosleep discard call
-    griddepcontrol applypriority pmevent setmaxnreg""".split()
-)
+_NO_DESTINATION = frozenset({
+    "st", "red", "bra", "brx", "ret", "exit", "trap", "brkpt", "membar", "fence", "prefetch",
+    "prefetchu", "cp", "nanosleep", "call",
+})  # fmt: skip
 _BRANCHES = frozenset({"bra", "brx", "ret", "exit"})
 _POLLING_LOADS = frozenset({"volatile", "acquire", "relaxed", "mmio"})
 

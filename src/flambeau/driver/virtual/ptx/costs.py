@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
-from flambeau.driver.virtual.ptx.cfg import Graph
+from typing import TYPE_CHECKING
+
 from flambeau.driver.virtual.ptx.syntax import Instruction, Vector
+
+if TYPE_CHECKING:
+    from flambeau.driver.virtual.ptx.cfg import Graph
 
 __all__ = ["estimate"]
 

@@ -11,6 +11,9 @@
 
 namespace flambeau::ptx {
 
+// Goes up when fields keep their places but change their meaning, so that kept code is not used.
+constexpr int LAYOUT_VERSION = 2;
+
 enum class Access : std::uint32_t { read, write, atomic, trap, assertion, call };
 
 // One place in the PTX that can fault.

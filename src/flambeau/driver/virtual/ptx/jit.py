@@ -15,7 +15,7 @@ OPTIMIZATION = 1  # runs as fast as 2 and compiles faster
 
 @cache
 def binding() -> Any:
-    """llvmlite's binding, ready to compile for this machine."""
+    """Llvmlite's binding, ready to compile for this machine."""
     try:
         import llvmlite.binding as llvm
     except ImportError as error:
@@ -30,7 +30,7 @@ def binding() -> Any:
 
 @cache
 def host() -> tuple[str, str, str]:
-    """llvmlite's version, the CPU's name and its features: what machine code depends on."""
+    """Llvmlite's version, the CPU's name and its features: what machine code depends on."""
     import llvmlite
 
     llvm = binding()
@@ -78,8 +78,13 @@ def compile_ir(text: str) -> bytes:
 
 @cache
 def jit() -> Any:
-    """The linker of object files into this process, made once."""
-    return binding().create_lljit_compiler(target_machine())
+    """The linker of object files into this process, made once.
+
+    JITLink lays all sections of an object in one piece of memory. The older linker maps each for
+    itself, and next to the large address ranges of virtual devices they come to lie further apart
+    than a relative address reaches.
+    """
+    return binding().create_lljit_compiler(target_machine(), use_jit_link=True)
 
 
 class Code:

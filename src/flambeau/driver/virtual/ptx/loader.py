@@ -3,21 +3,33 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import cache
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
 
 from flambeau.driver.virtual.ptx import _engine
 from flambeau.driver.virtual.ptx.cache import Cache, cache_folder, key
-from flambeau.driver.virtual.ptx.syntax import Module, Variable
+
+if TYPE_CHECKING:
+    from flambeau.driver.virtual.ptx.syntax import Module, Variable
 
 __all__ = ["Allocate", "LoadedModule", "load"]
 
-LOWERING_VERSION = "1"  # goes up whenever the same PTX gives other code
-
 Allocate = Callable[[int, int, bytes], int]
 _serial = itertools.count()
+
+
+@cache
+def lowering_version() -> str:
+    """A digest of this package's source: other code may lower the same PTX differently."""
+    digest = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 class LoadedModule:
@@ -89,7 +101,7 @@ def load(ptx_text: str, allocate_global: Allocate) -> LoadedModule:
     from flambeau.driver.virtual.ptx import jit
 
     layout = _engine.context_layout()
-    name = key(LOWERING_VERSION, repr(sorted(layout.items())), *jit.host(), ptx_text)
+    name = key(lowering_version(), repr(sorted(layout.items())), *jit.host(), ptx_text)
     store = Cache(cache_folder() / "ptx")
     entry = store.load(name)
     if entry is None:
@@ -118,7 +130,9 @@ def translate(ptx_text: str, layout: dict[str, int]) -> tuple[dict[str, Any], by
     head = ["!0 = !{}", '!1 = !{!"branch_weights", i32 100000, i32 1}', *sorted(declarations)]
     image = compile_ir("\n".join((*head, *texts))) if texts else b""
     used = {name for kernel in kernels for name in kernel["globals"]}
-    files = [module.files.get(n, "") for n in range(max(module.files, default=-1) + 1)]
+    # the compiler puts its working directory in front of names that exist only in memory
+    names = {n: PurePath(file).name for n, file in module.files.items()}
+    files = [names.get(n, "") for n in range(max(names, default=-1) + 1)]
     record = {
         "kernels": kernels,
         "globals": [asdict(g) for g in globals_in_order(module, used)],
@@ -149,7 +163,9 @@ def globals_in_order(module: Module, used: set[str]) -> list[GlobalRecord]:
     return list(ordered.values())
 
 
-def allocate(records: list[dict[str, Any]], allocate_global: Allocate) -> dict[str, tuple[int, int]]:
+def allocate(
+    records: list[dict[str, Any]], allocate_global: Allocate
+) -> dict[str, tuple[int, int]]:
     """Allocate module variables with their initial values."""
     places: dict[str, tuple[int, int]] = {}
     for fields in records:

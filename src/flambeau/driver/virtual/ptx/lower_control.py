@@ -183,7 +183,7 @@ def select(f: Lowering, i: Instruction) -> None:
 @lowers("slct", modifiers="ftz")
 def select_by_sign(f: Lowering, i: Instruction) -> None:
     """``slct``: the first where the third is not negative."""
-    kind = LLVM_TYPES[[m for m in i.modifiers if m in LLVM_TYPES][0]]
+    kind = LLVM_TYPES[next(m for m in i.modifiers if m in LLVM_TYPES)]
     a, b = f.read(i.operands[1], kind), f.read(i.operands[2], kind)
     if i.type == "f32":
         value = f.read(i.operands[3], "float")

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from flambeau.driver.virtual.ptx.lower_half import pack
 from flambeau.driver.virtual.ptx.lower_integer import extend
 from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, lowers, width
@@ -16,7 +18,9 @@ from flambeau.driver.virtual.ptx.rounding import (
     step_towards,
     to_half,
 )
-from flambeau.driver.virtual.ptx.syntax import Instruction, Operand
+
+if TYPE_CHECKING:
+    from flambeau.driver.virtual.ptx.syntax import Instruction, Operand
 
 __all__: list[str] = []
 
@@ -91,7 +95,7 @@ def float_to_float(f: Lowering, i: Instruction, target: str, source: str) -> Non
     """Widening, narrowing and rounding to integral values."""
     value, kind = as_float(f, i.operands[1], source)
     ftz = "ftz" in i.modifiers
-    if "rna" in i.modifiers:
+    if "rna" in i.modifiers or ("relu" in i.modifiers and kind != "float"):
         i.unsupported()
     if ftz and kind == "float":
         value = flush(f, value)
@@ -99,8 +103,6 @@ def float_to_float(f: Lowering, i: Instruction, target: str, source: str) -> Non
     if integral:
         value = f.call(kind, intrinsic(_INTEGRAL[integral], kind), f"{kind} {value}")
     if "relu" in i.modifiers:
-        if kind != "float":
-            i.unsupported()
         value = rectify(f, value)
     if target == "f64":
         value, kind = widen(f, value, kind), "double"

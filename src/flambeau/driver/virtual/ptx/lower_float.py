@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, lowers
 from flambeau.driver.virtual.ptx.rounding import (
     MODES,
@@ -12,7 +14,9 @@ from flambeau.driver.virtual.ptx.rounding import (
     rounding_mode,
     saturate,
 )
-from flambeau.driver.virtual.ptx.syntax import Instruction
+
+if TYPE_CHECKING:
+    from flambeau.driver.virtual.ptx.syntax import Instruction
 
 __all__: list[str] = []
 

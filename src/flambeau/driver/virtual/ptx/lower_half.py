@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from flambeau.driver.virtual.ptx.lower_float import transcendental
 from flambeau.driver.virtual.ptx.lowering import Lowering, lowers
 from flambeau.driver.virtual.ptx.rounding import flush, from_half, saturate, to_half
-from flambeau.driver.virtual.ptx.syntax import Instruction
+
+if TYPE_CHECKING:
+    from flambeau.driver.virtual.ptx.syntax import Instruction
 
 __all__ = ["element_type", "elements", "pack"]
 

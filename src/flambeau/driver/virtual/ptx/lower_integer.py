@@ -295,10 +295,7 @@ def join(f: Lowering, low: str, high: str) -> str:
 def funnel_shift(f: Lowering, i: Instruction) -> None:
     """``shf``: shift two words as one."""
     low, high, amount = (f.read(operand, "i32") for operand in i.operands[1:4])
-    if "wrap" in i.modifiers:
-        amount = f.value(f"and i32 {amount}, 31")
-    else:
-        amount = at_most(f, amount, 32)
+    amount = f.value(f"and i32 {amount}, 31") if "wrap" in i.modifiers else at_most(f, amount, 32)
     both, amount = join(f, low, high), extend(f, amount, "i32", "i64", False)
     if "l" in i.modifiers:
         moved = f.value(f"lshr i64 {f.value(f'shl i64 {both}, {amount}')}, 32")

@@ -13,8 +13,9 @@ from flambeau.driver.virtual.ptx import (  # noqa: F401  the families fill the t
     lower_warp,
 )
 from flambeau.driver.virtual.ptx.cfg import Block, Graph, step, writes
+from flambeau.driver.virtual.ptx.inline import YIELDING
 from flambeau.driver.virtual.ptx.lower_control import THREAD_PARAMETERS
-from flambeau.driver.virtual.ptx.lower_warp import SPINNING, YIELDING
+from flambeau.driver.virtual.ptx.lower_warp import SPINNING
 from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, Unit, width
 from flambeau.driver.virtual.ptx.syntax import Function, Instruction, Label, Register
 
@@ -76,6 +77,17 @@ class FunctionLowering(Lowering):
             self.frame_end = -(-self.frame_end // size) * size
             self.saved[name] = self.frame_end
             self.frame_end += size
+        self.kept = self._keep_parameters() if self.yields else {}
+
+    def _keep_parameters(self) -> dict[str, int]:
+        """Place the variables that pass arguments in the frame, where they outlive yields."""
+        places = {}
+        for variable in self.function.variables.values():
+            if variable.space == "param":
+                self.frame_end = -(-self.frame_end // 16) * 16
+                places[variable.name] = self.frame_end
+                self.frame_end += max(variable.size, 1)
+        return places
 
     def kind(self, register: str) -> str:
         """A register's LLVM type."""
@@ -137,9 +149,9 @@ class FunctionLowering(Lowering):
         if name in {"%lanemask_lt", "%lanemask_le"}:
             above = self.value(f"shl i32 {-1 if name.endswith('lt') else -2}, {lane}")
             return self.value(f"xor i32 {above}, -1")
-        if name in _LANE_MASKS:
-            return self.value(_LANE_MASKS[name](lane))
-        self.current.unsupported(f"the special register {name}")
+        if name not in _LANE_MASKS:
+            self.current.unsupported(f"the special register {name}")
+        return self.value(_LANE_MASKS[name](lane))
 
     def _clock(self, name: str) -> tuple[str, str]:
         self.advance_clock(str(CLOCK_STEP))
@@ -191,7 +203,10 @@ class FunctionLowering(Lowering):
         for name, slot in self.slots.items():
             self.emit(f"{slot} = alloca {self.kind(name)}")
         for variable in self.function.variables.values():
-            if variable.space == "param":
+            if variable.name in self.kept:
+                offset = self.kept[variable.name]
+                self.emit(f'%"{variable.name}" = getelementptr i8, ptr %frame, i64 {offset}')
+            elif variable.space == "param":
                 size = max(variable.size, 1)
                 self.emit(f'%"{variable.name}" = alloca [{size} x i8], align 16')
         self.emit("%carry = alloca i1")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, lowers, width
+from flambeau.driver.virtual.ptx.rounding import from_half, to_half
 from flambeau.driver.virtual.ptx.syntax import (
     Address,
     Immediate,
@@ -195,7 +196,8 @@ def load(f: Lowering, i: Instruction) -> None:
 
 
 @lowers(
-    "st", modifiers=f"weak volatile relaxed release mmio {_SCOPES} v2 v4 {_CACHE} {' '.join(_SPACES)}"
+    "st",
+    modifiers=f"weak volatile relaxed release mmio {_SCOPES} v2 v4 {_CACHE} {' '.join(_SPACES)}",
 )
 def store(f: Lowering, i: Instruction) -> None:
     """``st``."""
@@ -260,7 +262,9 @@ def atomic(f: Lowering, i: Instruction) -> None:
         whole = f"i{width(kind)}"
         expected, new = f.read(arguments[1], whole), f.read(arguments[2], whole)
         failure = {"release": "monotonic", "acq_rel": "acquire"}.get(order, order)
-        pair = f.value(f"cmpxchg ptr {pointer}, {whole} {expected}, {whole} {new} {order} {failure}")
+        pair = f.value(
+            f"cmpxchg ptr {pointer}, {whole} {expected}, {whole} {new} {order} {failure}"
+        )
         old = f.value(f"extractvalue {{ {whole}, i1 }} {pair}, 0")
         f.write(destination, old, whole)
         return
@@ -275,20 +279,39 @@ def atomic(f: Lowering, i: Instruction) -> None:
 
 def atomic_halves(f: Lowering, pointer: str, value: str, ptx_type: str, order: str) -> str:
     """Add half-precision numbers: each element of a pair is atomic by itself."""
-    half = "bfloat" if ptx_type.startswith("bf") else "half"
     if not ptx_type.endswith("x2"):
-        number = f.value(f"bitcast i16 {value} to {half}")
-        old = f.value(f"atomicrmw fadd ptr {pointer}, {half} {number} {order}")
-        return f.value(f"bitcast {half} {old} to i16")
+        return atomic_half(f, pointer, value, ptx_type, order)
     parts = []
     for n in range(2):
         part = f.value(f"lshr i32 {value}, 16") if n else value
         at = f.value(f"getelementptr i8, ptr {pointer}, i64 2") if n else pointer
         part = f.value(f"trunc i32 {part} to i16")
-        old = atomic_halves(f, at, part, ptx_type.removesuffix("x2"), order)
+        old = atomic_half(f, at, part, ptx_type.removesuffix("x2"), order)
         parts.append(f.value(f"zext i16 {old} to i32"))
     high = f.value(f"shl i32 {parts[1]}, 16")
     return f.value(f"or i32 {parts[0]}, {high}")
+
+
+def atomic_half(f: Lowering, pointer: str, value: str, ptx_type: str, order: str) -> str:
+    """Add one half-precision number by compare-and-swap; what was there before."""
+    addend = from_half(f, value, ptx_type)
+    first, again, done = f.label(), f.label(), f.label()
+    f.emit(f"br label %{first}")
+    f.place(first)
+    seen = f.value(f"load atomic i16, ptr {pointer} monotonic, align 2")
+    f.emit(f"br label %{again}")
+    f.place(again)
+    failure = {"release": "monotonic", "acq_rel": "acquire"}.get(order, order)
+    found = f"%{again}.found"
+    old = f.value(f"phi i16 [ {seen}, %{first} ], [ {found}, %{again} ]")
+    total = f.value(f"fadd float {from_half(f, old, ptx_type)}, {addend}")
+    new = to_half(f, total, ptx_type)
+    pair = f.value(f"cmpxchg ptr {pointer}, i16 {old}, i16 {new} {order} {failure}")
+    f.emit(f"{found} = extractvalue {{ i16, i1 }} {pair}, 0")
+    good = f.value(f"extractvalue {{ i16, i1 }} {pair}, 1")
+    f.emit(f"br i1 {good}, label %{done}, label %{again}")
+    f.place(done)
+    return old
 
 
 @lowers("cvta", modifiers=f"to {' '.join(_SPACES)}", types="u64")

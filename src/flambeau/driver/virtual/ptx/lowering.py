@@ -213,8 +213,8 @@ class Lowering(Emitter, ABC):
             case Negated(register):
                 return self.value(f"xor i1 {self.read(register, 'i1')}, true")
             case SpecialRegister(name):
-                value, own = self.special(name)
-                return self.convert(value, own, kind)
+                current, own = self.special(name)
+                return self.convert(current, own, kind)
             case Symbol():
                 return self.convert(self.symbol_address(operand), "i64", kind)
         raise TypeError(f"{operand!r} has no value")
@@ -224,9 +224,8 @@ class Lowering(Emitter, ABC):
         if source == target:
             return value
         if source in {"float", "double"} and width(source) != width(target):
-            value, source = self.value(f"bitcast {source} {value} to i{width(source)}"), (
-                f"i{width(source)}"
-            )
+            whole = f"i{width(source)}"
+            value, source = self.value(f"bitcast {source} {value} to {whole}"), whole
         if width(source) == width(target):
             return self.value(f"bitcast {source} {value} to {target}")
         if target in {"float", "double"}:

@@ -37,13 +37,14 @@ TYPE_BYTES = {
 }
 _SPACES = frozenset({".global", ".const", ".shared", ".local", ".param"})
 _LINKAGE = frozenset({".visible", ".extern", ".weak", ".common"})
-_SPECIAL = frozenset(
-    """%tid %ntid %ctaid %nctaid %laneid %warpid %nwarpid %smid %nsmid %gridid %lanemask_eq
-    %lanemask_lt %lanemask_le %lanemask_gt %lanemask_ge %clock %clock_hi %clock64 %globaltimer
-    %globaltimer_lo %globaltimer_hi %dynamic_smem_size %total_smem_size %is_explicit_cluster
-    %envreg %pm0 %clusterid %nclusterid %cluster_ctaid %cluster_nctaid %cluster_ctarank
-    %cluster_nctarank %aggr_smem_size %reserved_smem_offset_begin""".split()
-)
+_SPECIAL = frozenset({
+    "%tid", "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid",
+    "%gridid", "%lanemask_eq", "%lanemask_lt", "%lanemask_le", "%lanemask_gt", "%lanemask_ge",
+    "%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi",
+    "%dynamic_smem_size", "%total_smem_size", "%is_explicit_cluster", "%envreg", "%clusterid",
+    "%nclusterid", "%cluster_ctaid", "%cluster_nctaid", "%cluster_ctarank", "%cluster_nctarank",
+    "%aggr_smem_size", "%reserved_smem_offset_begin",
+})  # fmt: skip
 _NUMBER = re.compile(r"\d")
 
 
@@ -464,7 +465,7 @@ class _Parser:
             if not isinstance(value, Register | Symbol):
                 raise syntax_error(tokens.line, "an address must start with a register or symbol")
             base = value
-        if tokens.next != "]" and tokens.next != ",":
+        if tokens.next not in {"]", ","}:
             offset = self.integer()
         if tokens.next != "]":
             raise syntax_error(tokens.line, "this form of address is not supported")

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel with the functions that it calls: memory layout, entry points, and what is known of it."""
+"""A kernel with the functions that it calls: memory layout, entry points, its record."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from flambeau.driver.virtual.ptx.costs import estimate
+from flambeau.driver.virtual.ptx.inline import Inliner
 from flambeau.driver.virtual.ptx.lower_control import THREAD_ARGUMENTS
 from flambeau.driver.virtual.ptx.lower_kernel import EXITED, FunctionLowering
 from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Unit, width
@@ -18,6 +19,9 @@ from flambeau.driver.virtual.ptx.syntax import (
     Symbol,
     Vector,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["KernelRecord", "Program", "symbols_in"]
 
@@ -75,9 +79,12 @@ class Program:
         The executor's structure offsets.
     """
 
-    def __init__(self, module: Module, kernel: Function, index: int, layout: dict[str, int]) -> None:
+    def __init__(
+        self, module: Module, kernel: Function, index: int, layout: dict[str, int]
+    ) -> None:
         self.module = module
-        self.kernel = kernel
+        inliner = Inliner(module.functions)
+        self.kernel = inliner.expand(kernel) if inliner.yields(kernel) else kernel
         self.symbol = f"k{index}"
         self.unit = Unit(layout, module.functions, module.variables, self.symbol)
         self.functions = self._reachable()
@@ -94,7 +101,7 @@ class Program:
                     yield callee.name
 
     def _reachable(self) -> list[Function]:
-        found = {self.kernel.name: self.kernel}
+        found = {self.kernel.name: self.kernel}  # by name: the kernel may be an expanded copy
         work = [self.kernel]
         while work:
             for name in self._calls(work.pop()):
@@ -124,7 +131,8 @@ class Program:
         if name in path:
             return None
         deepest = 0
-        for callee in self._calls(self.module.functions[name]):
+        function = self.kernel if name == self.kernel.name else self.module.functions[name]
+        for callee in self._calls(function):
             depth = self._depth(callee, (*path, name))
             if depth is None:
                 return None
@@ -169,21 +177,10 @@ class Program:
             lowering = FunctionLowering(self.unit, function)
             if function is self.kernel:
                 main = lowering
-            elif lowering.yields:
-                self._refuse_yield(function, lowering)
             texts.append(lowering.lower())
         assert main is not None
         texts.append(self._step() if main.yields else self._run())
         return "\n".join(texts), self._record(main)
-
-    def _refuse_yield(self, function: Function, lowering: FunctionLowering) -> None:
-        for instruction in function.body:
-            if id(instruction) in lowering.live_after:
-                instruction.unsupported(
-                    f"it stands in the function {function.name}, which was not inlined"
-                )
-        header = lowering.graph.blocks[min(lowering.spins)]
-        header.instructions[0].unsupported(f"the function {function.name} polls memory")
 
     def _record(self, main: FunctionLowering) -> KernelRecord:
         unit, kernel = self.unit, self.kernel
@@ -288,8 +285,8 @@ def register_pressure(main: FunctionLowering) -> int:
 CLOCK_RESET = """\
   %p.start = getelementptr i8, ptr %ctx, i64 {clock_start}
   %p.clock = getelementptr i8, ptr %ctx, i64 {clock}
-  %start = load i64, ptr %p.start
-  store i64 %start, ptr %p.clock"""
+  %clock.start = load i64, ptr %p.start
+  store i64 %clock.start, ptr %p.clock"""
 
 CLOCK_NOTE = """\
   %p.end = getelementptr i8, ptr %ctx, i64 {clock_end}

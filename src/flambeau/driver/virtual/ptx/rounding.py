@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from flambeau.driver.virtual.ptx.lowering import Lowering
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flambeau.driver.virtual.ptx.lowering import Lowering
 
 __all__ = [
     "MODES",

@@ -33,7 +33,7 @@ class Task {
   // Ends soon whatever the host does, so that a thread that polls may run it.
   virtual bool brief() const { return true; }
   // How long a poll waits at most for one that is not brief, in milliseconds of wall time.
-  virtual int poll_patience() const { return 2000; }
+  virtual int poll_patience() const { return 1000; }
   virtual void run(Machine &machine, Context &context, Nanoseconds start, Report &report) = 0;
 };
 

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Four threads use both caching allocators over a driver that fails now and then and whose events
+// take a while. Built with sanitizers; ends with status 0 if the books are in balance.
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "flambeau/runtime/device_allocator.hpp"
+#include "flambeau/runtime/host_allocator.hpp"
+
+using namespace flambeau;
+
+namespace {
+
+constexpr std::int64_t CAPACITY = 600 << 20;
+const CUcontext CONTEXT = reinterpret_cast<CUcontext>(0x10);
+
+std::atomic<CUdeviceptr> next_address{CUdeviceptr{1} << 40};
+std::atomic<std::int64_t> taken{0};
+std::mutex segments_lock;
+std::map<CUdeviceptr, std::size_t> segments;
+thread_local CUcontext current_context;
+
+void require(bool holds, const char *what) {
+  if (holds) return;
+  std::fprintf(stderr, "violated: %s\n", what);
+  std::exit(1);
+}
+
+CUresult mem_alloc(CUdeviceptr *pointer, std::size_t bytes) {
+  const auto size = static_cast<std::int64_t>(bytes);
+  if (taken.fetch_add(size) + size > CAPACITY) {
+    taken -= size;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *pointer = next_address.fetch_add(bytes + SMALL_SEGMENT);
+  std::lock_guard<std::mutex> guard(segments_lock);
+  segments[*pointer] = bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult mem_free(CUdeviceptr pointer) {
+  std::this_thread::yield();
+  std::lock_guard<std::mutex> guard(segments_lock);
+  const auto found = segments.find(pointer);
+  require(found != segments.end(), "only what was allocated is freed");
+  taken -= static_cast<std::int64_t>(found->second);
+  segments.erase(found);
+  return CUDA_SUCCESS;
+}
+
+// An event is a countdown: so many queries until it has passed.
+std::atomic<int> *countdown(CUevent event) { return reinterpret_cast<std::atomic<int> *>(event); }
+
+CUresult event_create(CUevent *event, unsigned) {
+  *event = reinterpret_cast<CUevent>(new std::atomic<int>(0));
+  return CUDA_SUCCESS;
+}
+
+CUresult event_record(CUevent event, CUstream) {
+  static std::atomic<int> calls{0};
+  if (++calls % 97 == 0) return CUDA_ERROR_INVALID_HANDLE;
+  countdown(event)->store(3);
+  return CUDA_SUCCESS;
+}
+
+CUresult event_query(CUevent event) {
+  if (countdown(event)->load() <= 0) return CUDA_SUCCESS;
+  countdown(event)->fetch_sub(1);
+  return CUDA_ERROR_NOT_READY;
+}
+
+DriverTable make_driver() {
+  DriverTable driver;
+  driver.MemAlloc = mem_alloc;
+  driver.MemFree = mem_free;
+  driver.EventCreate = event_create;
+  driver.EventRecord = event_record;
+  driver.EventQuery = event_query;
+  driver.EventSynchronize = [](CUevent event) -> CUresult {
+    countdown(event)->store(0);
+    return CUDA_SUCCESS;
+  };
+  driver.CtxGetCurrent = [](CUcontext *context) -> CUresult {
+    *context = current_context;
+    return CUDA_SUCCESS;
+  };
+  driver.CtxSetCurrent = [](CUcontext context) -> CUresult {
+    current_context = context;
+    return CUDA_SUCCESS;
+  };
+  driver.CtxSynchronize = []() -> CUresult { return CUDA_SUCCESS; };
+  driver.ThreadExchangeStreamCaptureMode = [](int *) -> CUresult { return CUDA_SUCCESS; };
+  driver.MemHostAlloc = [](void **pointer, std::size_t bytes, unsigned) -> CUresult {
+    *pointer = std::malloc(bytes);
+    return CUDA_SUCCESS;
+  };
+  driver.MemFreeHost = [](void *pointer) -> CUresult {
+    std::free(pointer);
+    return CUDA_SUCCESS;
+  };
+  return driver;
+}
+
+CUstream stream(unsigned number) {
+  return reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(number));
+}
+
+void check_snapshot(DeviceAllocator &allocator) {
+  for (const SegmentInfo &segment : allocator.snapshot()) {
+    CUdeviceptr at = segment.address;
+    bool free_before = false;
+    for (const BlockInfo &block : segment.blocks) {
+      require(block.address == at, "blocks lie end to end");
+      require(!(free_before && block.state == BlockState::free), "free neighbours are merged");
+      free_before = block.state == BlockState::free;
+      at += block.size;
+    }
+    require(at == segment.address + segment.size, "blocks fill their segment");
+  }
+}
+
+void work(DeviceAllocator &device, PinnedAllocator &pinned, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<Storage *> held;
+  const auto drop_all = [&] {
+    for (Storage *storage : held) storage->drop();
+    held.clear();
+  };
+  current_context = CONTEXT;
+  for (int step = 0; step < 20000; ++step) {
+    const unsigned choice = random() % 100;
+    if (choice < 50) {
+      const std::size_t most[] = {4096, 3 << 20, 60 << 20};
+      const std::size_t bytes = 1 + random() % most[random() % 3];
+      const CUstream on = stream(random() % 3);
+      AllocationFailure failure;
+      Block *block = device.allocate_cached(bytes, on);
+      if (!block) block = device.allocate(bytes, on, &failure);
+      if (!block) {
+        require(failure.status == CUDA_ERROR_OUT_OF_MEMORY, "only memory runs out");
+        drop_all();
+        continue;
+      }
+      if (random() % 4 == 0) device.record_use(block, {CONTEXT, stream(random() % 4)});
+      held.push_back(block);
+    } else if (choice < 90) {
+      if (held.empty()) continue;
+      std::swap(held[random() % held.size()], held.back());
+      held.back()->drop();
+      held.pop_back();
+    } else if (choice < 98) {
+      CUresult status;
+      HostBlock *block = pinned.allocate(1 + random() % 10000, &status);
+      if (random() % 2) pinned.record_use(block, {CONTEXT, stream(random() % 3)});
+      block->drop();
+    } else if (choice == 98) {
+      check_snapshot(device);
+    } else if (random() % 10 == 0) {
+      require(device.empty_cache() == CUDA_SUCCESS, "the cache can be emptied");
+      require(pinned.empty_cache() == CUDA_SUCCESS, "the pinned cache can be emptied");
+    }
+    if (held.size() > 60) drop_all();
+  }
+  drop_all();
+}
+
+}  // namespace
+
+int main(int argc, char **) {
+  const DriverTable driver = make_driver();
+  AllocatorSettings settings;
+  settings.garbage_threshold = 0.7;
+  if (argc > 1) settings.max_split_size = 40 << 20;
+  DeviceAllocator device(0, &driver, &settings);
+  PinnedAllocator pinned(&driver);
+  device.set_context(CONTEXT);
+  device.set_limit(CAPACITY);
+  std::vector<std::thread> threads;
+  for (unsigned seed = 1; seed <= 4; ++seed)
+    threads.emplace_back([&device, &pinned, seed] { work(device, pinned, seed); });
+  for (std::thread &thread : threads) thread.join();
+  current_context = CONTEXT;
+  require(device.empty_cache() == CUDA_SUCCESS, "the cache can be emptied");
+  DeviceStats stats = device.stats();
+  stats.each([](Stat &stat) { require(stat.current == 0, "every counter comes back to zero"); });
+  require(stats.device_allocs == stats.device_frees, "every segment goes back");
+  require(segments.empty() && taken == 0, "the driver has everything back");
+  require(stats.alloc_retries > 0, "memory ran short at times");
+}
