@@ -75,6 +75,7 @@ def test_a_device_that_is_not_there_is_error_101(call: object) -> None:
     with pytest.raises(torch.cuda.AcceleratorError, match="invalid device ordinal") as caught:
         call(99)
     assert caught.value.error_code == 101
+    assert "Device 99 was asked for; this process sees" in str(caught.value)
     assert torch.cuda.current_device() == 0
 
 

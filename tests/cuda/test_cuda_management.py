@@ -4,9 +4,7 @@ from __future__ import annotations
 import pytest
 
 import flambeau as torch
-from flambeau import driver
-from flambeau.cuda._management import management_index
-from support import needs_two, run_script
+from support import TWO_VIRTUAL, needs_two, run_script
 
 FIGURES = [
     torch.cuda.utilization,
@@ -37,37 +35,80 @@ def test_memory_in_use_follows_allocations() -> None:
     assert torch.cuda.device_memory_used(0) >= x.nbytes
 
 
-@needs_two
+NUMBERING = """
+from flambeau.cuda._management import management_index
+def refused(ordinal):
+    try:
+        management_index(ordinal)
+    except RuntimeError as error:
+        return str(error)
+    raise AssertionError(ordinal)
+"""
+
+
+@pytest.mark.parametrize("initialised", [False, True])
 @pytest.mark.parametrize(
     ("value", "indices"), [(None, [0, 1]), ("1,0", [1, 0]), ("1", [1]), ("1,7,0", [1])]
 )
 def test_devices_are_mapped_through_the_variable(
-    monkeypatch: pytest.MonkeyPatch, value: str | None, indices: list[int]
+    value: str | None, indices: list[int], initialised: bool
 ) -> None:
-    if value is None:
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    else:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
-    assert [management_index(ordinal) for ordinal in range(len(indices))] == indices
-    with pytest.raises(RuntimeError, match="is not visible"):
-        management_index(len(indices))
+    run_script(
+        NUMBERING
+        + f"""
+if {initialised}:
+    torch.cuda.init()
+assert [management_index(ordinal) for ordinal in range({len(indices)})] == {indices}
+for ordinal in (-1, {len(indices)}):
+    text = refused(ordinal)
+    assert f"device {{ordinal}} is not visible" in text
+    assert "sees {len(indices)} of the machine's 2 devices" in text
+assert torch.cuda.is_initialized() is {initialised}
+""",
+        {**TWO_VIRTUAL, "CUDA_VISIBLE_DEVICES": value},
+    )
 
 
-@needs_two
-def test_uuids_are_mapped_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    uuid = driver.current().management.uuid(1)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", uuid)
-    assert management_index(0) == 1
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1")
-    with pytest.raises(RuntimeError, match="MIG"):
-        management_index(0)
+def test_uuids_are_mapped_too() -> None:
+    run_script(
+        NUMBERING
+        + """
+import os
+from flambeau import driver
+os.environ["CUDA_VISIBLE_DEVICES"] = driver.current().management.uuid(1)
+assert management_index(0) == 1
+os.environ["CUDA_VISIBLE_DEVICES"] = "MIG-1"
+assert "MIG instance" in refused(0)
+""",
+        TWO_VIRTUAL,
+    )
 
 
-@needs_two
-def test_nothing_visible_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with pytest.raises(RuntimeError, match=r"device 0 is not visible.*0 of 2 devices"):
-        torch.cuda.temperature(0)
+def test_after_initialisation_the_device_itself_tells() -> None:
+    run_script(
+        NUMBERING
+        + """
+import os
+from flambeau import driver
+torch.cuda.init()
+os.environ["CUDA_VISIBLE_DEVICES"] = "1,0"
+assert [management_index(ordinal) for ordinal in range(2)] == [0, 1]
+management = driver.current().management
+known = management.uuid
+management.uuid = lambda index: known(1 - index)  # another order than the driver's
+assert [management_index(ordinal) for ordinal in range(2)] == [1, 0]
+management.uuid = lambda index: "GPU-of-a-whole"
+assert "MIG instance" in refused(0)
+""",
+        TWO_VIRTUAL,
+    )
+
+
+def test_nothing_visible_is_said_plainly() -> None:
+    run_script(
+        NUMBERING + """assert "sees 0 of the machine's 2 devices" in refused(0)""",
+        {**TWO_VIRTUAL, "CUDA_VISIBLE_DEVICES": ""},
+    )
 
 
 def test_a_device_of_one_s_own_numbering_is_asked_about() -> None:

@@ -155,6 +155,17 @@ def test_a_missing_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert torch.cuda.get_gencode_flags() == ""
 
 
+def test_a_virtual_machine_that_does_not_exist() -> None:
+    run_script(
+        """
+        (finding,) = torch.cuda.explain()
+        assert "FLAMBEAU_VIRTUAL is 'abacus:2'" in finding.cause
+        assert "h200:2" in finding.remedy
+        """,
+        {"FLAMBEAU_VIRTUAL": "abacus:2"},
+    )
+
+
 def test_the_whole_way_without_a_gpu() -> None:
     done = run_script(
         """

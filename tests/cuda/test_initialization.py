@@ -217,6 +217,12 @@ def test_a_prefix_alone_counts_one_device_and_is_not_available() -> None:
         """
         assert torch.cuda.device_count() == 1
         assert not torch.cuda.is_available()
+        try:
+            torch.cuda.init()
+        except RuntimeError as error:
+            assert "No CUDA GPUs are available" in str(error)
+        else:
+            raise AssertionError
         """,
         {"FLAMBEAU_VIRTUAL": "h200:1", "CUDA_VISIBLE_DEVICES": "GPU-"},
     )

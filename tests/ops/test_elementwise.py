@@ -26,7 +26,7 @@ _COVERING = ("mul", "_add", "eq", "_where", "abs", "_copy", "maximum", "isnan")
 
 
 def _relu(a: Any) -> Any:
-    return np.where(a > 0, a, a * 0) if a.dtype.kind == "f" else np.maximum(a, 0)
+    return np.where(np.isnan(a), a, np.where(a > 0, a, 0)) if a.dtype.kind == "f" else a * (a > 0)
 
 
 def _sign(a: Any) -> Any:

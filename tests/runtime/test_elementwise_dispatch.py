@@ -259,7 +259,10 @@ def test_host_scalars_act_by_value(add: Recorder) -> None:
     assert [what[2] for what in add.compiled] == [2, 1]
     assert add.op(cuda(1.0), torch.tensor(2.0)).shape == ()
     assert add.op(a, cuda(2.0)).tolist() == [3, 4]
-    assert add.op(a, np.float32(2)).tolist() == [3, 4]
+    for two in (np.float32(2), np.int8(2), np.float64(2), np.array(2.0)):
+        assert add.op(a, two).tolist() == [3, 4]
+        assert (two * torch.ones(2)).tolist() == [2, 2]
+        assert (torch.ones(2) * two).tolist() == [2, 2]
 
 
 def test_numbers_reach_the_kernel_exactly(add: Recorder) -> None:
@@ -370,6 +373,8 @@ def test_devices_that_differ(add: Recorder) -> None:
 
 
 def test_operands_that_are_no_tensors(add: Recorder) -> None:
+    with pytest.raises(TypeError, match="operand 0 must be a Tensor or a number, not ndarray"):
+        add.op(np.ones(2), torch.ones(2))
     with pytest.raises(TypeError, match="operand 1 must be a Tensor or a number, not str"):
         add.op(torch.ones(2), "a")
     with pytest.raises(TypeError, match="takes 2 operands, got 1"):

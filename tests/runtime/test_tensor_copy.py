@@ -481,6 +481,27 @@ def test_storages() -> None:
     assert torch.empty(0, device="cuda").untyped_storage().device == torch.device("cuda:0")
 
 
+def test_typed_storages() -> None:
+    tensor = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    storage = tensor[1].storage()
+    assert storage.tolist() == list(storage) == [1, 2, 3, 4]
+    assert (len(storage), storage.nbytes(), storage.dtype) == (4, 16, torch.float32)
+    assert storage.data_ptr() == tensor.data_ptr()
+    assert storage.type() == "torch.FloatStorage"
+    assert storage.cuda().type() == "torch.cuda.FloatStorage"
+    storage[0] = 9
+    assert tensor[0, 0] == 9
+    assert storage[3] == 4
+    assert storage == tensor.storage()
+    assert storage.untyped() == tensor.untyped_storage()
+    copied = storage.clone().fill_(0)
+    assert tensor.tolist() == [[9, 2], [3, 4]]
+    assert copied.copy_(storage).tolist() == storage.tolist()
+    assert repr(copied).endswith("TypedStorage(dtype=torch.float32, device=cpu) of size 4]")
+    with pytest.raises(RuntimeError, match="slices are only supported in UntypedStorage"):
+        _ = storage[:2]
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_pickles_and_deep_copies(place: str) -> None:
     tensor = torch.arange(6, device=place).view(2, 3).t()

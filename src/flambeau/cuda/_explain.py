@@ -119,6 +119,13 @@ def _findings(machine: Machine) -> Iterator[Finding]:
     except MissingExtraError as error:
         yield Finding("A package that virtual GPUs need is not installed.", str(error))
         return
+    except ValueError as error:
+        asked = machine.environ.get("FLAMBEAU_VIRTUAL")
+        yield Finding(
+            f"FLAMBEAU_VIRTUAL is {asked!r}, which asks for no virtual GPU: {error}",
+            "Write a model, a number of devices or both, such as h200:2; or unset it.",
+        )
+        return
     if not _availability.is_available():
         try:
             count = management.device_count()

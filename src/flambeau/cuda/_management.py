@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from flambeau import driver
 from flambeau.cuda import _visible_devices
 from flambeau.cuda._utils import _get_device_index
+from flambeau.runtime import _cuda_device, lazy_init
 
 if TYPE_CHECKING:
     from flambeau.cuda._utils import DeviceArgument
@@ -24,7 +25,10 @@ __all__ = [
 
 
 def management_index(device: DeviceArgument) -> int:
-    """The management library's number of a device, by ``CUDA_VISIBLE_DEVICES``.
+    """The management library's number of a device.
+
+    Once CUDA is initialised the device's UUID tells, whatever the order of the devices; before
+    that ``CUDA_VISIBLE_DEVICES`` does.
 
     Raises
     ------
@@ -32,20 +36,44 @@ def management_index(device: DeviceArgument) -> int:
         The device is not visible to this process, or it is a MIG instance.
     """
     ordinal = _get_device_index(device, optional=True)
-    value = _visible_devices.read()
-    if _visible_devices.is_mig(_visible_devices.parse(value)):
-        raise RuntimeError(
-            f"{_visible_devices.VARIABLE}={value!r} names MIG instances, of which the management "
-            "library gives no such figures. Ask about the whole GPU from a process that sees it."
-        )
     management = driver.current().management
-    indices = _visible_devices.resolve(value, management.device_count(), management.uuid)
-    if not 0 <= ordinal < len(indices):
-        raise RuntimeError(
-            f"device {ordinal} is not visible: {_visible_devices.VARIABLE} is {value!r} and shows "
-            f"{len(indices)} of {management.device_count()} devices"
-        )
-    return indices[ordinal]
+    count = management.device_count()
+    if lazy_init.is_initialized():
+        visible = _cuda_device.device_total()
+        if 0 <= ordinal < visible:
+            return _index_of_uuid(_uuid(ordinal), [management.uuid(i) for i in range(count)])
+    else:
+        value = _visible_devices.read()
+        if _visible_devices.is_mig(_visible_devices.parse(value)):
+            raise _mig_error(f"{_visible_devices.VARIABLE}={value!r}")
+        indices = _visible_devices.resolve(value, count, management.uuid)
+        visible = len(indices)
+        if 0 <= ordinal < visible:
+            return indices[ordinal]
+    raise RuntimeError(
+        f"device {ordinal} is not visible: this process sees {visible} of the machine's {count} "
+        f"device{'' if count == 1 else 's'}, numbered from 0; {_visible_devices.VARIABLE} chooses "
+        "them"
+    )
+
+
+def _uuid(ordinal: int) -> str:
+    from flambeau.cuda._properties import read_properties
+
+    return f"GPU-{read_properties(ordinal).uuid}"
+
+
+def _index_of_uuid(wanted: str, uuids: list[str]) -> int:
+    if wanted not in uuids:
+        raise _mig_error(f"device {wanted}")
+    return uuids.index(wanted)
+
+
+def _mig_error(what: str) -> RuntimeError:
+    return RuntimeError(
+        f"{what} is a MIG instance, of which the management library gives no such figures. Ask "
+        "about the whole GPU from a process that sees it."
+    )
 
 
 def _of(device: DeviceArgument) -> tuple[Management, int]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flambeau.runtime._generator import Generator
 
 __all__ = [
-    "default_generators",
+    "default_generators",  # noqa: F822 - the module's __getattr__ answers
     "get_rng_state",
     "get_rng_state_all",
     "initial_seed",
@@ -123,7 +123,7 @@ def set_rng_state_all(new_states: Iterable[Tensor]) -> None:
         set_rng_state(state, index)
 
 
-def manual_seed(seed: Any) -> None:  # noqa: ANN401
+def manual_seed(seed: Any) -> None:
     """Set the seed of the current GPU's default generator; `manual_seed_all` does all GPUs'.
 
     Without a GPU, or before CUDA is initialised, nothing happens yet: the device that is current
@@ -155,7 +155,7 @@ def _seed_each(number: int) -> None:
         generator.manual_seed(number)
 
 
-def manual_seed_all(seed: Any) -> None:  # noqa: ANN401
+def manual_seed_all(seed: Any) -> None:
     """Set the seed of all GPUs' default generators; see `manual_seed`."""
     lazy_init.lazy_call(functools.partial(_seed_each, checked_seed(seed)), seed_all=True)
 

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.resources
+import re
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ __all__ = [
 
 _COMMON_OPTIONS = ("--std=c++17", "-default-device")
 _COMPILER_WHEELS = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13")
+_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 _lock = threading.RLock()
 _modules: dict[tuple[Any, ...], tuple[int, str]] = {}
 _functions: dict[tuple[Any, ...], int] = {}
@@ -44,15 +46,28 @@ def read_source(name: str) -> str:
 
 
 @functools.cache
-def _own_headers() -> tuple[tuple[str, str], ...]:
+def _own_headers() -> dict[str, str]:
     folder = importlib.resources.files("flambeau.kernels")
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".cuh"))
-    return tuple((name, read_source(name)) for name in names)
+    return {name: read_source(name) for name in names}
 
 
 @functools.cache
-def _headers_digest() -> str:
-    return hashlib.sha256(repr(_own_headers()).encode()).hexdigest()
+def _included(name: str) -> frozenset[str]:
+    """The names of one of our headers and of those it includes."""
+    found = {name}
+    for inner in _INCLUDE.findall(_own_headers()[name]):
+        found |= _included(inner)
+    return frozenset(found)
+
+
+def _headers_of(source: str) -> list[tuple[str, str]]:
+    """The headers of ours that a source needs, by name; others must not change its key."""
+    needed: set[str] = set()
+    for name in _INCLUDE.findall(source):
+        if name in _own_headers():
+            needed |= _included(name)
+    return [(name, _own_headers()[name]) for name in sorted(needed)]
 
 
 @functools.cache
@@ -113,11 +128,10 @@ def compile_source(
     target = driver.current().code_target(device)
     expression = "" if 'extern "C"' in source and name.isidentifier() else name
     arguments = (f"--gpu-architecture={target.arch}", *_COMMON_OPTIONS, *options)
-    key = hashlib.sha256(
-        "\0".join(
-            [_compiler_version(), _headers_digest(), target.kind, *arguments, expression, source]
-        ).encode()
-    ).hexdigest()
+    parts = [_compiler_version(), target.kind, *arguments, expression, source]
+    for header, text in _headers_of(source):
+        parts += [header, text]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     if (entry := _disk().get(key)) is not None:
         lowered, _, image = entry.partition(b"\0")
         return image, lowered.decode() or name
@@ -281,7 +295,7 @@ def _compile(
     source: str, expression: str, kind: str, arguments: Sequence[str]
 ) -> tuple[bytes, str]:
     nvrtc = _nvrtc()
-    headers = _own_headers()
+    headers = _headers_of(source)
     status, program = nvrtc.nvrtcCreateProgram(
         source.encode(),
         b"kernel.cu",

@@ -42,10 +42,9 @@ struct Position {
     seed = captured ? *(const uint64 *)philox.seed : philox.seed;
     block = (captured ? *(const uint64 *)philox.offset + philox.graph_offset : philox.offset) / 4;
   }
-  // A sum that overflows carries into the subsequence, as in one counter of 128 bits.
+  // An offset has 64 bits and a block four words, so this sum cannot carry into the subsequence.
   __device__ Words words(uint64 subsequence, uint64 further) const {
-    const uint64 at = block + further;
-    return philox_words(seed, subsequence + (at < block), at);
+    return philox_words(seed, subsequence, block + further);
   }
 };
 
@@ -246,10 +245,14 @@ template <class Out, class> struct Random64 {
 
 template <class T, int N> struct alignas(sizeof(T) * N) Pack { T at[N]; };
 
+// Neighbouring logical threads that one hardware thread stands for: a store of 16 bytes, if these
+// are not too many blocks to hold.
+template <class Out> constexpr int fill_width = sizeof(Out) == 1 ? 8 : 16 / sizeof(Out);
+
 template <class D, class Out>
 __device__ inline void fill_dense(
     Out *out, const Philox &philox, const Numbers &numbers, uint32 n, uint32 threads) {
-  enum { U = D::COUNT, W = D::COUNT };
+  enum { U = D::COUNT, W = fill_width<Out> };
   const uint32 first = (blockIdx.x * RANDOM_THREADS + threadIdx.x) * W;
   if (first >= threads) return;
   FLAMBEAU_GRID_WAIT();
@@ -261,18 +264,20 @@ __device__ inline void fill_dense(
     Values<Out, U> drawn[W];
 #pragma unroll
     for (int w = 0; w < W; ++w) drawn[w] = distribution(position.words(first + w, round));
+    const uint32 start = round * U * threads + first;
+    Out *to = out + start;
+    const bool whole = aligned && (round + 1) * U * threads <= n;
 #pragma unroll
     for (int lane = 0; lane < U; ++lane) {
-      const uint32 i = (round * U + lane) * threads + first;
-      Pack<Out, W> pack;
+      if (whole) {
+        Pack<Out, W> pack;
 #pragma unroll
-      for (int w = 0; w < W; ++w) pack.at[w] = drawn[w].at[lane];
-      if (aligned && i + W <= n) {
-        *(Pack<Out, W> *)(out + i) = pack;
+        for (int w = 0; w < W; ++w) pack.at[w] = drawn[w].at[lane];
+        *(Pack<Out, W> *)(to + lane * threads) = pack;
       } else {
 #pragma unroll
         for (int w = 0; w < W; ++w)
-          if (i + w < n) out[i + w] = pack.at[w];
+          if (start + lane * threads + w < n) to[lane * threads + w] = drawn[w].at[lane];
       }
     }
   }

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from flambeau.ops.common import store_out
 from flambeau.ops.promotion import category_of, kind_of, promote_kinds
 from flambeau.ops.registry import METHODS, OPS, inplace_method, public
 from flambeau.runtime import _dtype
-from flambeau.runtime._elementwise import ElementwiseOp
 from flambeau.runtime._tensor import Tensor
+
+if TYPE_CHECKING:
+    from flambeau.runtime._elementwise import ElementwiseOp
 
 Number = bool | int | float | complex
 RoundingMode = Literal["trunc", "floor"] | None

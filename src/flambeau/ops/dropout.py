@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from flambeau.runtime._tensor import Tensor
 
 _THREADS = 256
-_MOST_ROUNDS = 65535  # of a grid's second dimension
+_MOST_ROWS = 4  # of rounds side by side; more blocks would each start anew for little
 _BOOL = _dtype.dtypes["bool"]
 
 
@@ -168,7 +169,7 @@ def _fused(input: Tensor, p: float, mask: Tensor | None) -> Tensor:
     threads = _random.grid_threads(device, n)
     rounds = (n - 1) // (4 * threads) + 1
     philox = _random.draw(None, device, 4 * rounds)
-    dense = _is_dense(input) and out.stride() == input.stride()
+    dense = input.is_contiguous() or (_is_dense(input) and out.stride() == input.stride())
     width = _width(n, input.itemsize, input.data_ptr(), out.data_ptr()) if dense else 1
     if width > 1:
         rounds = (n - 1) // (width * threads) + 1
@@ -180,7 +181,7 @@ def _fused(input: Tensor, p: float, mask: Tensor | None) -> Tensor:
         flat = ((n,), (1,), (1,)) if dense else (input.shape, out.stride(), input.stride())
         arguments.append(pack_layout(*flat))
     made = kernel(_fused_source(input.dtype.code, width), "drop", signature, device)
-    grid = (threads // _THREADS, min(rounds, _MOST_ROUNDS), 1)
+    grid = (threads // _THREADS, min(rounds, _MOST_ROWS), 1)
     made(device, grid, (_THREADS, 1, 1), 0, *arguments)
     return out
 
@@ -193,6 +194,7 @@ def _factors(input: Tensor, p: float) -> tuple[float, float]:
     return keep, 1.0 / keep
 
 
+@functools.cache
 def _fused_source(code: int, width: int) -> str:
     kind = element_type(code)
     layout, passed = (", const Layout layout", ", layout") if width == 1 else ("", "")

@@ -215,7 +215,7 @@ def power(a: Array, b: Array) -> Array:
     """Powers; integers to negative powers give 0, 1 or -1."""
     a, b = np.asarray(a), np.asarray(b)
     if a.dtype.kind == "b":
-        return np.logical_or(a, ~b)
+        return np.asarray(np.logical_or(a, ~b))
     if a.dtype.kind not in "iu":
         return np.power(a, b)  # type: ignore[no-any-return]
     positive = np.power(a, np.maximum(b, b.dtype.type(0)))

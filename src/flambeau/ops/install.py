@@ -9,11 +9,15 @@ from flambeau.ops import (
     arithmetic,
     creation,
     dropout,
+    gathering,
     indexing,
     matmul,
+    moments,
     printing,
     random,
     random_sampling,
+    selection,
+    sequences,
     shapes,
     sorting,
     statistics,
@@ -28,43 +32,11 @@ if TYPE_CHECKING:
 __all__ = ["install", "namespace"]
 
 # Tensor methods that are functions too.
-_METHODS_AS_FUNCTIONS = [
-    "as_strided",
-    "chunk",
-    "clone",
-    "detach",
-    "diagonal",
-    "expand_copy",
-    "flatten",
-    "imag",
-    "is_complex",
-    "is_floating_point",
-    "is_signed",
-    "moveaxis",
-    "movedim",
-    "narrow",
-    "numel",
-    "permute",
-    "ravel",
-    "real",
-    "reshape",
-    "select",
-    "split",
-    "split_with_sizes",
-    "squeeze",
-    "swapaxes",
-    "swapdims",
-    "t",
-    "transpose",
-    "unbind",
-    "unflatten",
-    "unsqueeze",
-    "index_put_",
-    "masked_fill_",
-    "resize_as_",
-    "zero_",
-    "fill_",
-]
+_METHODS_AS_FUNCTIONS = """
+    as_strided chunk clone detach diagonal fill_ flatten imag is_complex is_floating_point is_signed
+    moveaxis movedim narrow numel permute ravel real reshape select split split_with_sizes squeeze
+    swapaxes swapdims t transpose unbind unflatten unsqueeze zero_
+"""
 
 
 def _pow(a: Any, b: Any, out: Tensor | None = None) -> Any:
@@ -128,17 +100,24 @@ def install() -> None:
 def namespace() -> dict[str, Any]:
     """All operations by their public names."""
     names: dict[str, Any] = {
-        name: getattr(Tensor, name) for name in _METHODS_AS_FUNCTIONS if hasattr(Tensor, name)
+        name: getattr(Tensor, name)
+        for name in _METHODS_AS_FUNCTIONS.split()
+        if hasattr(Tensor, name)
     }
     names.update(FUNCTIONS)
     return names
 
 
+# Registered by being imported.
 _LOADED = (
     creation,
     dropout,
+    gathering,
+    moments,
     random,
     random_sampling,
+    selection,
+    sequences,
     shapes,
     sorting,
-)  # registered by being imported
+)

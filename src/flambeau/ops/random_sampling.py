@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ def _launch(
     made(device, (math.ceil(threads / _THREADS), 1, 1), (_THREADS, 1, 1), 0, *arguments)
 
 
+@functools.cache
 def _source(parameters: str, call: str, threads: int = _THREADS) -> str:
     return f"""#include "random_sampling.cuh"
 FLAMBEAU_KERNEL({threads}) draw({parameters}) {{

@@ -233,7 +233,7 @@ def repeat_interleave(
 @public()
 def flip(input: Tensor, *dims: Any) -> Tensor:
     """Reverse the order of elements along dimensions, in a copy."""
-    from flambeau.ops.creation import arange
+    from flambeau.ops.sequences import arange
 
     wanted = wrap_dims(_sizes(dims), input.ndim) if _sizes(dims) else ()
     result = input.clone()
@@ -329,7 +329,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
 
 
 def _triangle(input: Tensor, diagonal: int, lower: bool) -> Tensor:
-    from flambeau.ops.creation import arange
+    from flambeau.ops.sequences import arange
 
     if input.ndim < 2:
         raise RuntimeError("tril and triu: input tensor must have at least 2 dimensions")

@@ -67,7 +67,7 @@ class ElementwiseOp:
         """``op(target, *operands)`` written into `target`, which is not resized; returns it."""
     def forget(self) -> None:
         """Drop what was cached: promotion results and kernels."""
-    def __get__(self, instance: Any, owner: Any) -> Any: ...
+    def __get__(self, instance: Any, owner: Any = None, /) -> Any: ...
 
 def forget_promotions() -> None:
     """Have every operation ask `promote` again, after the default dtype changed."""

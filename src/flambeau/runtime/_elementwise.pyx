@@ -4,22 +4,18 @@
 
 After the first call with a combination of dtypes no Python object is made but the result.
 """
-from cpython.bool cimport PyBool_Check
-from cpython.complex cimport PyComplex_Check
-from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_Check
-from cpython.long cimport PyLong_Check
-from cpython.object cimport PyObject, PyObject_TypeCheck, PyTypeObject
+from cpython.object cimport PyObject
 from libc.stdint cimport INT32_MAX, int8_t, int32_t, uintptr_t
 
-from flambeau.driver._table cimport CUfunction, CUstream
-from flambeau.runtime cimport _allocator, _dtype, _launch, _state, _tensor
-from flambeau.runtime._device cimport device_of
-from flambeau.runtime._dtype cimport item_bytes, legacy_name, type_category
+from flambeau.driver._table cimport CUfunction
+from flambeau.runtime cimport _launch, _state, _tensor
 from flambeau.runtime._dims cimport shape_text
-from flambeau.runtime._tensor cimport (
-    MAX_DIMS, Tensor, mark_written, new_of_class, new_strided, new_tensor, result_class, set_dims,
-    share)
+from flambeau.runtime._dtype cimport item_bytes, legacy_name, type_category
+from flambeau.runtime._operands cimport (
+    Call, Number, broadcast, classify, expand_into, python_number, same_shape)
+from flambeau.runtime._tensor cimport Tensor, mark_written, new_strided, new_tensor, share
 
+import operator
 import warnings
 from types import MethodType
 
@@ -39,40 +35,11 @@ cdef extern from "flambeau/runtime/_elementwise.hpp" namespace "flambeau" nogil:
         int64_t reach()
         int64_t count()
         bint fill(Layout*)
-    cdef cppclass Number:
-        double real
-        double imag
-        int64_t integer
     cdef struct Parameter:
         double imag
     Parameter parameter_of(const Number&, int compute_type)
     bint can_cast(int source, int to)
     int vector_width(int widest_bytes)
-    int64_t load_int(const char* p, int type)
-    double load_real(const char* p, int type)
-    double load_imag(const char* p, int type)
-
-cdef extern from "Python.h":
-    long long PyLong_AsLongLongAndOverflow(object value, int* overflow) except? -1
-
-cdef enum:
-    DIMENSIONED, ZERO_DIM, PYTHON_SCALAR            # rank classes
-
-# One call: what is known of its operands, and what was decided.
-cdef struct Call:
-    int n
-    int device                          # -1: all on the host
-    int result_type
-    int compute_type
-    int by_value                        # bit i: operand i is passed as a number
-    uint64_t kinds                      # a byte per operand: dtype and rank class, not 0
-    PyObject* subclass                  # of an operand, or NULL
-    bint uniform                        # tensor operands: one shape, contiguous
-    int ndim
-    int64_t* sizes                      # of the result: broadcast_sizes or a tensor's own
-    int64_t[64] broadcast_sizes
-    int8_t[4] types
-    int8_t[4] ranks
 
 cdef int _generation = 0                # of promotion rules
 cdef int _driver_generation = 0         # of kernels
@@ -165,135 +132,7 @@ cdef object _refuse_operand(ElementwiseOp op, tuple operands):
     raise TypeError(f"{op.name}() cannot work with these operands")
 
 
-# -- operands --------------------------------------------------------------------------------------
-
-cdef int _python_number(object value, Number* number, int8_t* type) except -1:
-    """Read a Python number; 0 if it is none."""
-    cdef int overflow = 0
-    if PyFloat_Check(value):
-        number.real = PyFloat_AS_DOUBLE(value)
-        number.imag = 0
-        type[0] = _dtype.Float64
-    elif PyBool_Check(value):
-        number.integer = value is True
-        number.real = <double>number.integer
-        number.imag = 0
-        type[0] = _dtype.Bool
-    elif PyLong_Check(value):
-        number.integer = PyLong_AsLongLongAndOverflow(value, &overflow)
-        number.real = <double>number.integer if not overflow else float(value)
-        number.imag = 0
-        if overflow > 0 and value < 1 << 64:
-            number.integer = <int64_t><uint64_t>value
-        elif overflow:
-            raise RuntimeError(f"value cannot be converted to type int64_t without overflow: {value}")
-        type[0] = _dtype.Int64
-    elif PyComplex_Check(value):
-        number.real, number.imag = value.real, value.imag
-        type[0] = _dtype.Complex128
-    elif hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        return _python_number(value.item(), number, type)   # a NumPy scalar
-    elif hasattr(value, "__index__"):
-        return _python_number(value.__index__(), number, type)
-    else:
-        return 0
-    return 1
-
-
-cdef int _tensor_number(Tensor t, Number* number) except -1:
-    number.real = load_real(t.data, t.scalar_type)
-    number.imag = load_imag(t.data, t.scalar_type) if type_category[t.scalar_type] == 3 else 0
-    if type_category[t.scalar_type] < 2:
-        number.integer = load_int(t.data, t.scalar_type)
-    return 0
-
-
-cdef int _other_device(ElementwiseOp op, int first, int second) except -1:
-    raise RuntimeError(
-        "Expected all tensors to be on the same device, but found at least two devices, "
-        f"{_device_name(first)} and {_device_name(second)}! ({op.name} needs its tensors in one place: "
-        "move one with Tensor.to)")
-
-
-cdef str _device_name(int index):
-    return "cpu" if index < 0 else f"cuda:{index}"
-
-
-cdef int _classify(ElementwiseOp op, PyObject** operands, Tensor out, Number* numbers, Call* c) except -1:
-    """Types, ranks, device and numbers of the operands; 0 if one is neither tensor nor number."""
-    cdef Tensor t
-    cdef Tensor first = None
-    cdef int i, d
-    c.device = -1
-    c.by_value = 0
-    c.kinds = 0
-    c.subclass = NULL
-    c.uniform = True
-    c.ndim = 0
-    c.sizes = &c.broadcast_sizes[0]
-    for i in range(c.n):
-        if PyObject_TypeCheck(<object>operands[i], <PyTypeObject*>Tensor):
-            t = <Tensor>operands[i]
-            c.types[i] = t.scalar_type
-            c.ranks[i] = DIMENSIONED if t.ndim_ else ZERO_DIM
-            if t.device_index >= 0:
-                if c.device < 0:
-                    c.device = t.device_index
-                elif c.device != t.device_index:
-                    return _other_device(op, c.device, t.device_index)
-            if type(t) is not Tensor:
-                _note_subclass(c, type(t))
-            if first is None:
-                first = t
-                c.ndim = t.ndim_
-                c.sizes = t.sizes
-                c.uniform = t.contiguous
-            elif c.uniform:
-                c.uniform = t.contiguous and t.ndim_ == c.ndim
-                for d in range(c.ndim if c.uniform else 0):
-                    if t.sizes[d] != c.sizes[d]:
-                        c.uniform = False
-                        break
-        else:
-            if not _python_number(<object>operands[i], &numbers[i], &c.types[i]):
-                return 0
-            c.ranks[i] = PYTHON_SCALAR
-            c.by_value |= 1 << i
-        c.kinds |= <uint64_t>(c.types[i] * 3 + c.ranks[i] + 1) << (8 * i)
-    if out is not None and out.device_index != c.device:
-        if c.device >= 0:
-            return _other_device(op, c.device, out.device_index)
-        c.device = out.device_index
-    if c.device >= 0:
-        return _host_numbers(op, operands, numbers, c)
-    return 1
-
-
-cdef int _host_numbers(ElementwiseOp op, PyObject** operands, Number* numbers, Call* c) except -1:
-    """Host tensors without dimensions act as numbers beside CUDA tensors; others may not be there."""
-    cdef Tensor t
-    cdef int i
-    for i in range(c.n):
-        if c.by_value & 1 << i:
-            continue
-        t = <Tensor>operands[i]
-        if t.device_index >= 0:
-            continue
-        if t.ndim_:
-            return _other_device(op, c.device, -1)
-        _tensor_number(t, &numbers[i])
-        c.by_value |= 1 << i
-        c.uniform = False
-    return 1
-
-
-cdef int _note_subclass(Call* c, object cls) except -1:
-    """Remember the class of the results: the most derived of the operands'."""
-    cls = result_class(cls)
-    if cls is not Tensor and (c.subclass == NULL or issubclass(cls, <object>c.subclass)):
-        c.subclass = <PyObject*>cls     # alive as long as the operand
-    return 0
-
+# -- promotion -------------------------------------------------------------------------------------
 
 cdef int _promote(ElementwiseOp op, Call* c) except -1:
     cdef uint64_t* found
@@ -312,71 +151,6 @@ cdef int _promote(ElementwiseOp op, Call* c) except -1:
     return 0
 
 
-# -- shapes ----------------------------------------------------------------------------------------
-
-cdef int _broadcast(PyObject** operands, Call* c) except -1:
-    """The result's shape when the operands' shapes differ."""
-    cdef Tensor t
-    cdef int64_t[64] merged
-    cdef int64_t mine
-    cdef int ndim = 0
-    cdef int i, d, shift
-    for i in range(c.n):
-        if c.ranks[i] == DIMENSIONED and (<Tensor>operands[i]).ndim_ > ndim:
-            ndim = (<Tensor>operands[i]).ndim_
-    for d in range(ndim):
-        merged[d] = 1
-    for i in range(c.n):
-        if c.ranks[i] != DIMENSIONED:
-            continue
-        t = <Tensor>operands[i]
-        shift = ndim - t.ndim_
-        for d in range(t.ndim_ - 1, -1, -1):
-            mine = t.sizes[d]
-            if mine == merged[d + shift] or mine == 1:
-                continue
-            if merged[d + shift] != 1:
-                raise RuntimeError(
-                    f"The size of tensor a ({merged[d + shift]}) must match the size of tensor b ({mine}) "
-                    f"at non-singleton dimension {d + shift}")
-            merged[d + shift] = mine
-    for d in range(ndim):
-        c.broadcast_sizes[d] = merged[d]
-    c.ndim = ndim
-    c.sizes = &c.broadcast_sizes[0]
-    return 0
-
-
-cdef bint _same_shape(Tensor t, Call* c) noexcept:
-    cdef int d
-    if t.ndim_ != c.ndim:
-        return False
-    for d in range(c.ndim):
-        if t.sizes[d] != c.sizes[d]:
-            return False
-    return True
-
-
-cdef int _expand_into(Tensor out, Call* c) except -1:
-    """Copies take the target's shape; the source must broadcast to it."""
-    cdef int d, shift = out.ndim_ - c.ndim
-    for d in range(c.ndim - 1, -1, -1):
-        if shift + d < 0 or (c.sizes[d] != out.sizes[shift + d] and c.sizes[d] != 1):
-            if shift < 0:
-                raise RuntimeError(
-                    f"output with shape {shape_text(out.ndim_, out.sizes)} doesn't match the broadcast "
-                    f"shape {shape_text(c.ndim, c.sizes)}")
-            raise RuntimeError(
-                f"The size of tensor a ({out.sizes[shift + d]}) must match the size of tensor b "
-                f"({c.sizes[d]}) at non-singleton dimension {shift + d}")
-    c.uniform = c.uniform and (_same_shape(out, c) or c.by_value == (1 << c.n) - 1)
-    for d in range(out.ndim_):
-        c.broadcast_sizes[d] = out.sizes[d]
-    c.ndim = out.ndim_
-    c.sizes = &c.broadcast_sizes[0]
-    return 0
-
-
 # -- the output ------------------------------------------------------------------------------------
 
 cdef int _check_output(ElementwiseOp op, PyObject** operands, Tensor out, bint in_place, Call* c) except -1:
@@ -387,8 +161,8 @@ cdef int _check_output(ElementwiseOp op, PyObject** operands, Tensor out, bint i
             f"result type {legacy_name(c.result_type)} can't be cast to the desired output type "
             f"{legacy_name(out.scalar_type)}")
     if op.any_output:
-        _expand_into(out, c)
-    elif not _same_shape(out, c):
+        expand_into(out, c)
+    elif not same_shape(out, c):
         if in_place:
             raise RuntimeError(
                 f"output with shape {shape_text(out.ndim_, out.sizes)} doesn't match the broadcast shape "
@@ -619,7 +393,7 @@ cdef int _extra_numbers(ElementwiseOp op, tuple scalars, Call* c, Arguments* a) 
     for value in scalars:
         if isinstance(value, Tensor):
             value = value.item()
-        if not _python_number(value, &number, &type):
+        if not python_number(value, &number, &type):
             raise TypeError(f"{op.name}(): scalars are numbers, got {value!r}")
         if type_category[type] >= 2 and type_category[c.compute_type] < 2:
             number.integer = <int64_t>number.real
@@ -628,8 +402,15 @@ cdef int _extra_numbers(ElementwiseOp op, tuple scalars, Call* c, Arguments* a) 
     return 0
 
 
+cdef object _plain(object operand):
+    """Tensors and Python's own numbers as they are, other numbers as Python's."""
+    if isinstance(operand, Tensor) or type(operand) in (bool, int, float, complex):
+        return operand
+    return operand.item() if hasattr(operand, "item") else operator.index(operand)
+
+
 cdef object _on_host(ElementwiseOp op, PyObject** operands, Tensor out, tuple scalars, Call* c):
-    given = tuple([<object>operands[i] for i in range(c.n)])
+    given = tuple([_plain(<object>operands[i]) for i in range(c.n)])
     if op.scalars:
         if len(scalars) != op.scalars:
             raise TypeError(f"{op.name}() takes {op.scalars} scalars, got {len(scalars)}")
@@ -652,17 +433,18 @@ cdef object call(ElementwiseOp op, PyObject** operands, Tensor out, bint in_plac
     cdef Number[MAX_OPERANDS] numbers
     cdef Tensor result
     c.n = op.arity
-    if not _classify(op, operands, out, numbers, &c):
+    if not classify(op.name, operands, out, numbers, &c):
         return NotImplemented
+    if c.device >= 0:
+        _state.ensure_context(c.device)
     _promote(op, &c)
     if not c.uniform:
-        _broadcast(operands, &c)
+        broadcast(operands, &c)
     if out is not None:
         _check_output(op, operands, out, in_place, &c)
     if c.device < 0:
         result = _on_host(op, operands, out, scalars, &c)
     else:
-        _state.ensure_context(c.device)
         result = out
         if out is None:
             if c.uniform:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # distutils: language = c++
+# cython: embedsignature=False
 """Random number generators: Mersenne Twister on the host, Philox's seed and offset for CUDA."""
 import os
 
@@ -60,12 +61,13 @@ cdef class PhiloxState:
 
 
 cdef class Generator:
-    """A stream of random numbers.
+    """Generator(device=None)\n--\n
+    A stream of random numbers.
 
     Parameters
     ----------
     device
-        ``"cpu"`` for a Mersenne Twister (mt19937), ``"cuda"`` or ``"cuda:1"`` for Philox4x32-10.
+        ``"cpu"``, the default, for a Mersenne Twister (mt19937), ``"cuda"`` or ``"cuda:1"`` for Philox4x32-10.
 
     Attributes
     ----------
@@ -81,8 +83,8 @@ cdef class Generator:
     True
     """
 
-    def __init__(self, device="cpu"):
-        wanted = parse_device(device)
+    def __init__(self, device=None):
+        wanted = parse_device("cpu" if device is None else device)
         if wanted.kind == KIND_CPU:
             self.device = device_of(-1)
             if self.host == NULL:
@@ -156,12 +158,12 @@ cdef class Generator:
             words[1] = self.philox.offset
         return state
 
-    def set_state(self, new_state):
+    def set_state(self, _new_state):
         """Go to a state that `get_state` gave.
 
         Parameters
         ----------
-        new_state
+        _new_state
             A contiguous host tensor of uint8. For CUDA 8 bytes are enough: the offset is 0 then.
 
         Returns
@@ -177,9 +179,9 @@ cdef class Generator:
             Its size or its contents are not those of a state.
         """
         cdef Tensor state
-        if not isinstance(new_state, Tensor):
-            raise TypeError(f"expected a torch.ByteTensor, but got {type(new_state).__name__}")
-        state = new_state
+        if not isinstance(_new_state, Tensor):
+            raise TypeError(f"expected a torch.ByteTensor, but got {type(_new_state).__name__}")
+        state = _new_state
         if state.device_index >= 0 or state.scalar_type != _dtype.UInt8:
             raise TypeError(
                 f"RNG state must be a torch.ByteTensor: uint8 on the CPU; got {state.dtype} on {state.device}")
@@ -257,12 +259,12 @@ cdef class Generator:
         made.philox = self.philox
         return made
 
-    def graphsafe_set_state(self, Generator state not None):
+    def graphsafe_set_state(self, Generator _new_state not None):
         """Share the state of another CUDA generator from now on, and return this one."""
-        if self.philox is None or state.philox is None:
+        if self.philox is None or _new_state.philox is None:
             raise RuntimeError("graphsafe_set_state is for CUDA generators")
         self.philox.refuse_in_capture("graphsafe_set_state")
-        self.philox = state.philox
+        self.philox = _new_state.philox
         return self
 
     def _begin_capture(self, uint64_t seed_address, uint64_t offset_address):

@@ -38,7 +38,7 @@ cdef extern from "flambeau/runtime/host_random.hpp" namespace "flambeau" nogil:
 
 cdef enum:
     THREADS = 256                       # RANDOM_THREADS of random.cuh
-    MOST_ROUNDS = 65535                 # of the second dimension of a grid
+    BLOCKS_WHEN_BUSY = 4                # times those that are on the device at once
     MULTIPROCESSORS = 16                # CU_DEVICE_ATTRIBUTE_...
     THREADS_PER_MULTIPROCESSOR = 39
 
@@ -247,7 +247,9 @@ cdef int launch_piece(RandomFill fill, Tensor target, char* data, Space* space, 
     cdef uint32_t count = <uint32_t>space.count()
     cdef uint32_t threads = <uint32_t>(THREADS * blocks_for(device, count))
     cdef uint64_t increment = increment_of(count, threads, values)
-    cdef uint32_t per_block = THREADS if strided else THREADS * values
+    cdef uint32_t per_block = THREADS if strided else THREADS * width_of(item_bytes[target.scalar_type])
+    cdef uint32_t columns = (threads + per_block - 1) // per_block
+    cdef int64_t rows = min(<int64_t>(increment // 4), most_rows(device, columns))
     cdef CUfunction function = kernel_of(fill, device, target.scalar_type, strided)
     cdef PhiloxArguments philox
     if strided and not space.fill(&layout):
@@ -262,8 +264,19 @@ cdef int launch_piece(RandomFill fill, Tensor target, char* data, Space* space, 
     parameters[4] = &threads
     parameters[5] = &layout
     return _launch.launch_overlapping(
-        function, (threads + per_block - 1) // per_block, <unsigned>min(increment // 4, <uint64_t>MOST_ROUNDS), 1,
-        THREADS, 1, 1, 0, _state.thread_state().streams[device], parameters)
+        function, columns, <unsigned>rows, 1, THREADS, 1, 1, 0, _state.thread_state().streams[device],
+        parameters)
+
+
+cdef inline int width_of(int item) noexcept:
+    """Neighbouring logical threads per hardware thread: fill_width of random.cuh."""
+    return 8 if item == 1 else 16 // item
+
+
+cdef int64_t most_rows(int device, int64_t columns) noexcept:
+    """Rounds side by side. More blocks than keep the device busy would each start anew for little."""
+    cdef int64_t busy = BLOCKS_WHEN_BUSY * _most_blocks[device]
+    return max(<int64_t>1, busy // columns)
 
 
 cdef CUfunction kernel_of(RandomFill fill, int device, int scalar_type, bint strided) except NULL:

@@ -3,7 +3,7 @@
 """Initialisation, the current device and the current streams: the state behind every call."""
 from libcpp.vector cimport vector
 
-from flambeau.driver._table cimport CUdevice, CUresult, CUuuid, check, driver, raise_status
+from flambeau.driver._table cimport CUdevice, CUresult, CUuuid, check, driver
 
 cdef extern from *:
     """
@@ -97,8 +97,17 @@ def is_initialized():
 
 cdef int check_device(int device) except -1:
     if device < 0 or device >= device_total:
-        return raise_status(INVALID_DEVICE)
+        return refuse_device(device)
     return 0
+
+
+cdef int refuse_device(int device) except -1:
+    from flambeau.driver import errors
+    indices = f"{device_total} devices, 0 to {device_total - 1}" if device_total > 1 else "device 0 only"
+    raise errors.from_status(
+        INVALID_DEVICE,
+        f"Device {device} was asked for; this process sees {indices}. CUDA_VISIBLE_DEVICES may "
+        "hide more.")
 
 
 cdef CUcontext context_of(int device) except? NULL:

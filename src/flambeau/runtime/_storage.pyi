@@ -4,10 +4,12 @@ from typing import Any
 
 from flambeau.runtime._device import device
 from flambeau.runtime._tensor import Tensor
+from flambeau.runtime.typed_storage import TypedStorage
 
 class UntypedStorage:
     """The bytes behind one or more tensors. ``Tensor.untyped_storage()`` gives it."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def data_ptr(self) -> int:
         """The address of the first byte."""
     def nbytes(self) -> int:
@@ -32,8 +34,8 @@ class UntypedStorage:
     @property
     def _cdata(self) -> int: ...
     def _bytes(self) -> Tensor: ...
-    def __getitem__(self, index: Any) -> Any: ...
-    def __setitem__(self, index: Any, value: Any) -> None: ...
+    def __getitem__(self, index: Any, /) -> Any: ...
+    def __setitem__(self, index: Any, value: Any, /) -> None: ...
     def tolist(self) -> list[int]:
         """The bytes as a list of ints."""
     def copy_(self, source: UntypedStorage, non_blocking: bool = False) -> UntypedStorage:
@@ -49,6 +51,9 @@ class UntypedStorage:
 
 def untyped_storage(self: Tensor) -> UntypedStorage:
     """``Tensor.untyped_storage``."""
+
+def storage(self: Tensor) -> TypedStorage:
+    """``Tensor.storage``."""
 
 def install_methods(table: dict[str, Callable[..., Any]]) -> None:
     """Add methods to `UntypedStorage`, by name."""

@@ -46,7 +46,9 @@ cdef int _fill_buffer(Tensor t, Py_buffer* view, int flags) except -1:
     view.ndim = t.ndim_
     view.format = <char*>form if flags & PyBUF_FORMAT else NULL
     view.suboffsets = NULL
-    view.internal = NULL
+    view.internal = t.storage           # kept alive: the tensor may get other memory meanwhile
+    if t.storage != NULL:
+        t.storage.retain()
     return 0
 
 
@@ -179,7 +181,13 @@ def untyped_storage(Tensor self):
     return storage_of(self)
 
 
+def storage(Tensor self):
+    """The memory behind this tensor and its views, as elements of its dtype."""
+    from flambeau.runtime.typed_storage import TypedStorage
+    return TypedStorage(wrap_storage=storage_of(self), dtype=dtype_of(self.scalar_type))
+
+
 _tensor.fill_buffer = _fill_buffer
-_tensor_module.install_methods({"untyped_storage": untyped_storage})
+_tensor_module.install_methods({"untyped_storage": untyped_storage, "storage": storage})
 _tensor_module.UntypedStorage = UntypedStorage
 set_public_name(UntypedStorage, b"flambeau.UntypedStorage")

@@ -6,6 +6,7 @@ from libc.stdint cimport uintptr_t
 from libc.stdlib cimport free, malloc
 
 from flambeau.runtime cimport _allocator, _dtype, _state
+from flambeau.runtime._allocator cimport Storage
 from flambeau.runtime._device cimport device_of
 from flambeau.runtime._dims cimport contiguous_strides, count_of, shape_text, wrap_dim
 from flambeau.runtime._dtype cimport item_bytes, make_size, set_public_name, type_category
@@ -571,6 +572,8 @@ cdef class Tensor:
 
     def __releasebuffer__(self, Py_buffer* view):
         free(view.shape)
+        if view.internal != NULL:
+            (<Storage*>view.internal).drop()
 
     # -- operators -----------------------------------------------------------------------------------
 
@@ -680,7 +683,7 @@ set_public_name(Tensor, b"flambeau.Tensor")
 hook_constructor(Tensor)
 
 from flambeau.runtime import (  # noqa: E402, F401
-    _copy, _elementwise, _factory, _indexing, _serialize, _storage, _values, _views)
+    _conversion, _copy, _elementwise, _factory, _fill, _indexing, _serialize, _storage, _values, _views)
 from flambeau.runtime._device import (  # noqa: E402, F401
     device, device_index, get_default_device, set_default_device)
 from flambeau.runtime._dtype import Size, dtype, finfo, iinfo, layout, memory_format  # noqa: E402, F401

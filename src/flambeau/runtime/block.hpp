@@ -13,6 +13,7 @@ struct DeviceAllocator;
 struct FreeList;
 struct Pool;
 struct Block;
+struct StackNode;  // where in the program something happened
 
 enum class BlockState : std::uint8_t {
   free,       // in a free list
@@ -24,6 +25,7 @@ enum class BlockState : std::uint8_t {
 struct StreamUse {
   CUcontext context;
   CUstream stream;
+  bool captured = false;  // the use is a part of a graph: nothing that runs now
   bool operator==(const StreamUse &other) const {
     return context == other.context && stream == other.stream;
   }
@@ -35,9 +37,11 @@ struct Segment {
   CUstream stream = nullptr;
   std::int64_t serial = 0;  // order of creation
   PoolKind kind = SMALL_POOL;
+  bool oversize = false;  // counted as such
   Pool *pool = nullptr;
   FreeList *free_list = nullptr;
   Block *first = nullptr;
+  const StackNode *stack = nullptr;  // who made the allocator ask for it
 };
 
 // One object is both the part of a segment and the storage that tensors hold.
@@ -48,10 +52,12 @@ struct Block : Storage {
   std::size_t requested = 0;  // bytes asked for
   BlockState state = BlockState::free;
   bool raw = false;           // handed out by address, to be given back by address
+  bool oversize = false;      // counted as such
   std::int64_t freed_at = 0;  // the allocator's count of searches when it became free
   int events = 0;             // events that must pass before a pending block is free
   Block *previous = nullptr, *next = nullptr;                              // by address
   Block *heap_child = nullptr, *heap_next = nullptr, *heap_back = nullptr;  // in a free list
+  const StackNode *stack = nullptr;  // who holds it, if histories keep that
   std::vector<StreamUse> uses;  // streams other than the segment's that work on it
 
   CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(data); }

@@ -110,9 +110,11 @@ template <class T> void normal_chunk(T *v, double mean, double deviation) {
 inline float next_unit(Mt19937 &engine, float *) { return engine.unit_float(); }
 inline double next_unit(Mt19937 &engine, double *) { return engine.unit_double(); }
 
+// `drawn` of the n elements get a uniform number at first.
 template <class T>
-void fill_normal_chunks(Mt19937 &engine, T *v, std::int64_t n, double mean, double deviation) {
-  for (std::int64_t i = 0; i < n; ++i) v[i] = next_unit(engine, v);
+void fill_normal_chunks(Mt19937 &engine, T *v, std::int64_t n, std::int64_t drawn, double mean,
+                        double deviation) {
+  for (std::int64_t i = 0; i < drawn; ++i) v[i] = next_unit(engine, v);
   for (std::int64_t i = 0; i + 16 <= n; i += 16) normal_chunk(v + i, mean, deviation);
   if (n % 16) {  // the last sixteen are drawn anew
     T *tail = v + n - 16;
@@ -125,12 +127,12 @@ void fill_normal_chunks(Mt19937 &engine, T *v, std::int64_t n, double mean, doub
 inline void fill_many_normal(Mt19937 &engine, char *data, int type, std::int64_t n, double mean,
                              double deviation) {
   if (type == Float64) {
-    fill_normal_chunks(engine, reinterpret_cast<double *>(data), n, mean, deviation);
+    fill_normal_chunks(engine, reinterpret_cast<double *>(data), n, n, mean, deviation);
   } else if (type == Float32) {
-    fill_normal_chunks(engine, reinterpret_cast<float *>(data), n, mean, deviation);
+    fill_normal_chunks(engine, reinterpret_cast<float *>(data), n, n, mean, deviation);
   } else {
-    std::vector<float> wide(n);
-    fill_normal_chunks(engine, wide.data(), n, mean, deviation);
+    std::vector<float> wide(n);  // of these only whole chunks are drawn before the tail
+    fill_normal_chunks(engine, wide.data(), n, n / 16 * 16, mean, deviation);
     for (std::int64_t i = 0; i < n; ++i) store_double(data + i * item_bytes[type], type, wide[i]);
   }
 }

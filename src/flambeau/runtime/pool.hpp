@@ -2,7 +2,10 @@
 // A pool is a home of segments that share nothing with other pools: each device has a default one,
 // and whoever wants memory apart (a graph, a user) another.
 #pragma once
+#include <sys/types.h>
+
 #include <memory>
+#include <tuple>
 #include <unordered_map>
 
 #include "free_list.hpp"
@@ -21,6 +24,8 @@ struct AllocatorSettings {
   std::size_t max_non_split_rounding = 20 * MiB;
   double garbage_threshold = 0;  // share of the limit above which idle segments go back; 0: never
   unsigned roundup_divisions[16] = {};    // for sizes from 2^i MiB; 0 and 1 mean none
+  bool reject_early = false;       // refuse what goes beyond the configured share, without a retry
+  double configured_fraction = 1;  // that share of the device's memory
 
   std::size_t round(std::size_t bytes) const {
     if (bytes < MIN_BLOCK) return MIN_BLOCK;
@@ -53,14 +58,30 @@ struct AllocatorSettings {
 
 struct PoolId {
   std::int64_t first = 0, second = 0;
+  bool operator<(const PoolId &other) const {
+    return std::tie(first, second) < std::tie(other.first, other.second);
+  }
+  bool operator==(const PoolId &other) const {
+    return first == other.first && second == other.second;
+  }
+};
+
+// Who gives a pool its segments in place of the driver. Called without a lock.
+struct SegmentSource {
+  void *(*allocate)(ssize_t bytes, int device, CUstream stream);
+  void (*release)(void *memory, std::size_t bytes, int device, CUstream stream);
 };
 
 struct Pool {
   PoolId id;
-  std::int64_t users = 1;  // with none left, its free segments may go back to the driver
+  std::int64_t users = 1;     // with none left, its free segments may go back to the driver
+  std::int64_t pins = 0;      // allocations under way
+  std::int64_t segments = 0;
   bool is_default = true;
   bool splits = true;
-  StatArray reserved_bytes;
+  bool serves_on_oom = false;  // its free blocks serve the default pool before that runs out
+  const SegmentSource *source = nullptr;  // null: the driver
+  StatArray *reserved_bytes = nullptr;    // null for the default pool
 
   FreeList *free_list(PoolKind kind, CUstream stream) {
     Lists &lists = of_[kind == SMALL_POOL];
@@ -78,6 +99,16 @@ struct Pool {
     std::unordered_map<CUstream, std::unique_ptr<FreeList>> by_stream;
   };
   Lists of_[2];
+};
+
+// Whether what is allocated now, by this thread and for this stream, belongs to a pool. Called with
+// the allocator's lock held: it must not wait.
+using RouteFilter = bool (*)(void *context, CUstream stream);
+
+struct Route {
+  Pool *pool;
+  RouteFilter filter;
+  void *context;
 };
 
 }  // namespace flambeau

@@ -10,6 +10,8 @@ TWO_PROCESSES = """
 def talk(parent, child):
     down, up = os.pipe(), os.pipe()
     pid = os.fork()
+    for end in (down[1], up[0]) if pid == 0 else (down[0], up[1]):
+        os.close(end)
     if pid == 0:
         code = 1
         try:

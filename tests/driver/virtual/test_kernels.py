@@ -320,6 +320,23 @@ def test_an_overrun_names_everything() -> None:
     """)
 
 
+def test_modules_go_with_their_context() -> None:
+    run_fault("""
+    launch("fail", "i", 0)
+    function = modules.function(module, "fail")
+    calls.primary_ctx_release(0)
+    calls.ctx_set_current(calls.primary_ctx_retain(0))
+    assert status_of(calls.func_get_attribute, 0, function) == 400
+    before = calls.mem_get_info()
+    taken = calls.mem_alloc(1 << 20)
+    modules.unload(module)
+    calls.memset_d8_async(taken, 0, 1 << 20)
+    again = modules.load(PTX.encode(), 0)
+    assert again != module
+    calls.mem_free(taken)
+    """)
+
+
 def test_blocking_launches_raise_where_the_fault_is() -> None:
     ptx = compile_ptx(FAULTY)
     source = """

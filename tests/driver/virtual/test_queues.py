@@ -15,7 +15,7 @@ from flambeau import virtual
 from flambeau.driver.virtual import _calls as calls
 
 if TYPE_CHECKING:
-    from driver.virtual.device_memory import Bench
+    from driver.virtual.device_memory import Bench, Buffer, Pinned
 
 DEFAULT, LEGACY, PER_THREAD = 0, 1, 2
 
@@ -316,6 +316,26 @@ def test_progress_without_calls(bench: Bench) -> None:
         time.sleep(0.001)
 
 
+def test_much_work_starts_by_itself(bench: Bench) -> None:
+    stream, buffer = bench.stream(), bench.buffer()
+    virtual.set_progress(True)
+    limit = time.monotonic() + 30
+    while buffer.peek() != b"\1" * 64:
+        buffer.fill(1, stream)  # no pause of 20 ms, and nobody waits
+        assert time.monotonic() < limit, "the work never started by itself"
+
+
+def test_staging_is_bounded(bench: Bench) -> None:
+    size = 100 << 20
+    stream, buffer = bench.stream(), bench.buffer(size)
+    source = ctypes.create_string_buffer(size)
+    for value in range(1, 6):
+        ctypes.memset(source, value, 8)
+        calls.memcpy_htod_async(buffer.address, ctypes.addressof(source), size, stream)
+    calls.stream_synchronize(stream)
+    assert ctypes.string_at(buffer.address, 8) == b"\5" * 8
+
+
 @pytest.mark.parametrize(("asked", "given"), [(0, 0), (-3, -3), (-5, -5), (-99, -5), (7, 0)])
 def test_priorities_are_clamped(bench: Bench, asked: int, given: int) -> None:
     assert calls.ctx_stream_priority_range() == (0, -5)
@@ -350,6 +370,38 @@ def test_without_a_context(bench: Bench) -> None:
     ):
         assert status_of(call, *args) == 201
     bench.use(0)
+
+
+def test_threads_with_streams_of_their_own(bench: Bench, schedule: str) -> None:
+    failures: list[BaseException] = []
+
+    def work(value: int, stream: int, buffer: Buffer, target: Pinned) -> None:
+        try:
+            bench.use(0)
+            for turn in range(100):
+                seen: list[int] = []
+                buffer.fill((value + turn) % 256, stream)
+                buffer.store(target, stream)
+                calls.launch_host_function(stream, lambda seen=seen: seen.append(target.bytes[63]))
+                if turn % 3:
+                    calls.stream_synchronize(stream)
+                else:
+                    while not calls.stream_query(stream):
+                        pass
+                assert seen == [(value + turn) % 256]
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    threads = [
+        threading.Thread(target=work, args=(n, bench.stream(), bench.buffer(), bench.pinned()))
+        for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
 
 
 def test_the_current_context_is_the_thread_s(bench: Bench) -> None:

@@ -70,5 +70,13 @@ def allocate_global(ordinal: int, size: int, initial: bytes) -> int:
 def register_function(ordinal: int, code: int) -> int:
     """The ``CUfunction`` of a compiled kernel."""
 
-def unregister(ordinal: int, functions: Sequence[int], variables: Sequence[int]) -> int:
-    """Wait for the device's work, then forget functions and free variables; the wait's status."""
+def life_of_context(ordinal: int) -> int:
+    """A number that changes when a device's context is destroyed."""
+
+def unregister(
+    ordinal: int, life: int, functions: Sequence[int], variables: Sequence[int]
+) -> int:
+    """Wait for the device's work, then forget functions and free variables; the wait's status.
+
+    Only the wait if the context has been destroyed since its `life` was asked for.
+    """

@@ -67,7 +67,8 @@ cdef extern from "flambeau/driver/virtual/entries/table.hpp" namespace "flambeau
     GemmFunction& gemm_function()
     CUresult allocate_variable(int, uint64_t, const void*, uint64_t, CUdeviceptr*)
     CUresult add_function(int, const KernelCode*, CUfunction*)
-    CUresult forget_module(int, const vector[uint64_t]&, const vector[uint64_t]&)
+    uint64_t context_life(int)
+    CUresult forget_module(int, uint64_t, const vector[uint64_t]&, const vector[uint64_t]&)
 
 cdef extern from "flambeau/runtime/scalar_type.hpp" namespace "flambeau" nogil:
     enum ScalarType:
@@ -104,9 +105,11 @@ cdef CUresult _gemm(const GemmArgs* g, char* message, size_t length) noexcept wi
 
 
 cdef extern from "Python.h" nogil:
+    ctypedef struct PyThreadState:
+        pass
     int PyGILState_Check()
-    void* save_thread "PyEval_SaveThread"()
-    void restore_thread "(void (*)(void *))PyEval_RestoreThread"(void*)
+    PyThreadState* PyEval_SaveThread()
+    void PyEval_RestoreThread(PyThreadState*)
 
 
 cdef cbool _gil_held() noexcept nogil:
@@ -114,11 +117,11 @@ cdef cbool _gil_held() noexcept nogil:
 
 
 cdef void* _gil_release() noexcept nogil:
-    return save_thread()
+    return PyEval_SaveThread()
 
 
 cdef void _gil_acquire(void* state) noexcept nogil:
-    restore_thread(state)
+    PyEval_RestoreThread(<PyThreadState*>state)
 
 
 interpreter_lock().held = _gil_held
@@ -249,10 +252,14 @@ def register_function(int ordinal, uintptr_t code):
     return <uintptr_t>handle
 
 
-def unregister(int ordinal, functions, variables):
+def life_of_context(int ordinal):
+    return context_life(ordinal)
+
+
+def unregister(int ordinal, uint64_t life, functions, variables):
     cdef vector[uint64_t] handles = functions
     cdef vector[uint64_t] pointers = variables
     cdef CUresult status
     with nogil:
-        status = forget_module(ordinal, handles, pointers)
+        status = forget_module(ordinal, life, handles, pointers)
     return status

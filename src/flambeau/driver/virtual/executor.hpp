@@ -4,7 +4,8 @@
 // Work runs when somebody waits for it, one piece at a time. The thread that waits runs compiled
 // work itself, which saves two thread switches; host functions and Python tasks always run on the
 // executor thread. If nobody has called the driver for PROGRESS_DELAY, ready work starts by itself
-// there, so that a host that spins on pinned memory, or another process, always gets its turn.
+// there, so that a host that spins on pinned memory, or another process, always gets its turn; it
+// also does while very much is pending.
 #pragma once
 #include <csignal>
 
@@ -72,7 +73,7 @@ inline void Machine::execute(std::unique_lock<std::mutex> &lock, const NodePtr &
   running_ = nullptr;
   finish(node);
   work_done_.notify_all();
-  if (progress && idle_ && !ready_.empty()) work_changed_.notify_all();
+  if (progress && idle_ && waiters_ == 0 && !ready_.empty()) work_changed_.notify_all();
 }
 
 // Give a chosen piece of work to the executor thread. Nothing else starts before it has run.
@@ -140,18 +141,15 @@ inline bool Machine::poll(std::unique_lock<std::mutex> &lock, const std::vector<
     return true;
   }
   if (on_executor()) return false;
-  NodePtr node = running_;
-  if (!node) {
-    node = scheduler.choose_for_poll(ready_, unfinished);
-    if (!node) return false;
-    if (node->task->brief()) {
-      execute(lock, node);
-    } else {
-      hand_over(node);
-    }
+  const NodePtr node = running_ ? running_ : scheduler.choose_for_poll(ready_, unfinished);
+  if (!node) return false;
+  const std::chrono::milliseconds patience(node->task->poll_patience());
+  if (!running_ && node->task->brief()) {
+    execute(lock, node);
+  } else {
+    if (!running_) hand_over(node);
+    work_done_.wait_for(lock, patience, [&] { return stopping_ || node->done; });
   }
-  work_done_.wait_for(lock, std::chrono::milliseconds(node->task->poll_patience()),
-                      [&] { return stopping_ || node->done; });
   last_call = std::chrono::steady_clock::now();
   return false;
 }

@@ -17,6 +17,7 @@
 namespace flambeau::vgpu {
 
 constexpr auto PROGRESS_DELAY = std::chrono::milliseconds(20);
+constexpr std::size_t PENDING_LIMIT = 4096;   // nodes; above it work starts by itself too
 constexpr auto REMOTE_POLL = std::chrono::milliseconds(1);
 
 // What a machine is made of; kept over resets.
@@ -57,6 +58,7 @@ class Machine {
   HostRanges host;
   std::shared_ptr<SharedEventFile> shared_events;   // of interprocess events made here
   HostClock clock;
+  std::uint64_t staged_bytes = 0;                // of pageable memory that waits for its copy
   Scheduler scheduler;
   std::unordered_map<CUstream, std::unique_ptr<Stream>> streams;
   std::unordered_map<CUevent, std::unique_ptr<Event>> events;
@@ -99,8 +101,8 @@ class Machine {
   void execute(std::unique_lock<std::mutex> &lock, const NodePtr &node);
   void hand_over(const NodePtr &node);
   bool progress_due() const {
-    return progress && !unfinished_.empty() &&
-           std::chrono::steady_clock::now() - last_call >= PROGRESS_DELAY;
+    return progress && (unfinished_.size() > PENDING_LIMIT ||
+                        std::chrono::steady_clock::now() - last_call >= PROGRESS_DELAY);
   }
   void sleep(std::unique_lock<std::mutex> &lock);
 

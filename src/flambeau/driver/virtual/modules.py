@@ -19,9 +19,13 @@ __all__ = ["VirtualModules"]
 @dataclass(slots=True)
 class _Module:
     device: int
+    life: int
     loaded: LoadedModule
     variables: list[int]
     functions: dict[str, int] = field(default_factory=dict)
+
+
+_handles = itertools.count(1)  # of all machines, so that none means a module of another one
 
 
 class VirtualModules:
@@ -29,7 +33,6 @@ class VirtualModules:
 
     def __init__(self) -> None:
         self._modules: dict[int, _Module] = {}
-        self._handles = itertools.count(1)
 
     def load(self, image: bytes, device: int) -> int:
         """Load PTX text; a module's handle.
@@ -45,6 +48,7 @@ class VirtualModules:
 
         text = _ptx_text(image)
         variables: list[int] = []
+        life = _machine.life_of_context(device)
 
         def allocate(size: int, align: int, initial: bytes) -> int:
             # Allocations are aligned to 512 bytes, more than any variable may ask for.
@@ -54,10 +58,10 @@ class VirtualModules:
         try:
             loaded = load(text, allocate)
         except BaseException:
-            _machine.unregister(device, [], variables)
+            _machine.unregister(device, life, [], variables)
             raise
-        handle = next(self._handles)
-        self._modules[handle] = _Module(device, loaded, variables)
+        handle = next(_handles)
+        self._modules[handle] = _Module(device, life, loaded, variables)
         return handle
 
     def function(self, module: int, name: str) -> int:
@@ -84,7 +88,8 @@ class VirtualModules:
         """Wait for the device's work, then drop the code and free its variables."""
         found = self._find(module)
         del self._modules[module]
-        _machine.unregister(found.device, list(found.functions.values()), found.variables)
+        functions = list(found.functions.values())
+        _machine.unregister(found.device, found.life, functions, found.variables)
         found.loaded.close()
 
     def _find(self, module: int) -> _Module:

@@ -49,6 +49,7 @@ inline bool add_device(Machine &machine, const Setup &setup, int physical) {
   device.uuid = device_uuid(device.model.name, physical);
   Context &context = device.context;
   context.device = &device;
+  context.life = machine.generation << 32;
   context.legacy.context = &context;
   context.legacy.legacy = true;
   context.legacy.name = "the default stream of device " + std::to_string(device.ordinal);

@@ -18,6 +18,7 @@ inline NodePtr Machine::new_node(Stream &stream) {
 inline NodePtr Machine::submit(Stream &stream, std::unique_ptr<Task> task,
                                const NodePtr &also_after) {
   NodePtr node = new_node(stream);
+  staged_bytes += task->staged_bytes();
   node->task = std::move(task);
   insert(stream, node, also_after);
   return node;
@@ -91,6 +92,10 @@ inline void Machine::finish(const NodePtr &first) {
     unfinished_.erase(node->sequence);
     ready_.erase(node->sequence);
     node->waits_for.clear();
+    if (node->task) {
+      staged_bytes -= node->task->staged_bytes();
+      node->task.reset();
+    }
     std::vector<NodePtr> dependents = std::move(node->dependents);
     node->dependents.clear();
     for (const NodePtr &later : dependents) {

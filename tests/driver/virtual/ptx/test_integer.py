@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driver.virtual.ptx.harness import apply
@@ -151,6 +151,7 @@ def words(*values: int) -> list[np.ndarray]:
     return [np.array([v], np.uint32) for v in values]
 
 
+@settings(deadline=None)  # the first example compiles
 @given(WORD, WORD, WORD)
 def test_permute_bytes(a, b, selector):
     got = apply("prmt.b32 %d, %a, %b, %c;", np.uint32, *words(a, b, selector))
@@ -163,6 +164,7 @@ def test_permute_bytes(a, b, selector):
     assert got[0] == expected
 
 
+@settings(deadline=None)  # the first example compiles
 @given(WORD, WORD, WORD, st.sampled_from([0x00, 0x96, 0xE8, 0xCA, 0x1B, 0xFF]))
 def test_logic_of_three(a, b, c, table):
     got = apply(f"lop3.b32 %d, %a, %b, %c, {table};", np.uint32, *words(a, b, c))
@@ -173,6 +175,7 @@ def test_logic_of_three(a, b, c, table):
     assert got[0] == expected
 
 
+@settings(deadline=None)  # the first example compiles
 @given(WORD, WORD, st.integers(0, 100))
 @pytest.mark.parametrize("mode", ["clamp", "wrap"])
 def test_funnel_shift(mode, low, high, amount):
@@ -184,6 +187,7 @@ def test_funnel_shift(mode, low, high, amount):
     assert right[0] == both >> n & 0xFFFFFFFF
 
 
+@settings(deadline=None)  # the first example compiles
 @given(st.integers(0, 2**64 - 1))
 def test_counting_bits(value):
     a = np.array([value], np.uint64)
@@ -194,6 +198,7 @@ def test_counting_bits(value):
     assert apply("brev.b64 %d, %a;", np.uint64, a)[0] == int(f"{value:064b}"[::-1], 2)
 
 
+@settings(deadline=None)  # the first example compiles
 @given(*[st.integers(0, 2**64 - 1)] * 2)
 def test_carry_chains_make_128_bits(x, y):
     a, b = np.array([x], np.uint64), np.array([y], np.uint64)

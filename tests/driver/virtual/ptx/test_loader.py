@@ -104,6 +104,7 @@ def kernel(body: str) -> str:
         ("fns.b32 %r1, %r2, %r3, 1;", "fns.b32"),
         ("vote.ballot.b32 %r1, 1;", "vote.ballot.b32"),
         ("mov.u32 %r1, %clusterid.x;", "%clusterid.x"),
+        ("mov.u32 %r1, elsewhere;", "elsewhere"),
     ],
 )
 def test_unknown_instructions_are_refused_when_loaded(folder, instruction, named):
@@ -121,10 +122,11 @@ def test_unknown_instructions_are_refused_when_loaded(folder, instruction, named
         kernel("add.s32 %r9, %r1, %r2;"),
         HEAD + ".visible .entry k()\n{\n",
         "this is not PTX",
+        HEAD + ".extern .global .b32 x;\n" + kernel("ld.global.b32 %r1, [x];").split(HEAD)[1],
     ],
 )
 def test_malformed_text_is_error_218(folder, text):
-    with pytest.raises(AcceleratorError, match="PTX line") as caught:
+    with pytest.raises(AcceleratorError, match="PTX") as caught:
         Module(text)
     assert caught.value.error_code == 218
 

@@ -279,3 +279,32 @@ def test_barriers_in_called_functions(cuda):
     np.testing.assert_array_equal(out[0], (t + 2) % 64 + 3 * t)
     np.testing.assert_array_equal(out[1, :32], t[:32].sum() + 32)
     np.testing.assert_array_equal(out[1, 32:], t[32:].sum() + 32)
+
+
+GRID = """
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+extern "C" __global__ void grid(int* x, int* out) {
+  auto all = cg::this_grid();
+  int sum = 0;
+  for (int round = 0; round < 3; ++round) {
+    x[blockIdx.x] = blockIdx.x + round;
+    all.sync();
+    for (int i = 0; i < gridDim.x; ++i) sum += ((volatile int*)x)[i];
+    all.sync();
+  }
+  out[all.thread_rank()] = sum;
+}"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_grid_wide_barrier(cuda, workers):
+    blocks = 40
+    x, out = np.zeros(blocks, np.int32), np.zeros(blocks * 64, np.int32)
+    cuda(GRID).run("grid", blocks, 64, x, out, workers=workers, cooperative=True)
+    assert (out == 3 * sum(range(blocks)) + 3 * blocks).all()
+
+
+def test_grid_wide_barrier_needs_a_cooperative_launch(cuda):
+    x, out = np.zeros(2, np.int32), np.zeros(64, np.int32)
+    assert cuda(GRID).launch("grid", 2, 32, x, out).status == 719

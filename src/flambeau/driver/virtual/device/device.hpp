@@ -17,6 +17,7 @@ struct Device;
 struct Context {
   Device *device = nullptr;
   int retained = 0;                  // active while above 0
+  std::uint64_t life = 0;            // another number each time it is destroyed and made again
   CUresult error = CUDA_SUCCESS;     // sticky: every later call on this context answers it
   std::string fault;                 // what brought it about, for people
   Stream legacy;                     // the default stream

@@ -61,6 +61,7 @@ inline std::vector<int> visible_devices(const char *variable, const std::vector<
   const bool by_uuid = parts[0].compare(0, 4, "GPU-") == 0 || parts[0].compare(0, 4, "MIG-") == 0;
   for (const std::string &part : parts) {
     if (by_uuid && part.compare(0, 4, parts[0].substr(0, 4)) != 0) break;
+    if (by_uuid && part.size() == 4) break;  // a prefix alone names nothing, not even the only GPU
     const int device = by_uuid ? detail::unique_match(part, uuids) : detail::leading_integer(part);
     if (device < 0 || device >= static_cast<int>(uuids.size())) break;
     if (std::find(visible.begin(), visible.end(), device) != visible.end()) return {};

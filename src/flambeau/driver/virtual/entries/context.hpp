@@ -2,6 +2,7 @@
 // Entries: primary contexts, the current context, peer access.
 #pragma once
 #include "call.hpp"
+#include "flambeau/driver/virtual/kernel/function.hpp"
 
 namespace flambeau::vgpu::entries {
 
@@ -20,6 +21,7 @@ inline void destroy_context(Call &call, Context &context) {
   if (!context.error) call.machine().wait(call.lock(), context.frontier());
   Machine &machine = call.machine();
   context.retained = 0;
+  ++context.life;
   context.error = CUDA_SUCCESS;
   context.fault.clear();
   context.peers.clear();
@@ -31,6 +33,9 @@ inline void destroy_context(Call &call, Context &context) {
   }
   for (auto it = machine.events.begin(); it != machine.events.end();) {
     it = it->second->context == &context ? machine.events.erase(it) : std::next(it);
+  }
+  for (auto it = machine.functions.begin(); it != machine.functions.end();) {
+    it = it->second->context == &context ? machine.functions.erase(it) : std::next(it);
   }
   std::vector<std::uint64_t> left;
   for (const auto &entry : context.device->arena.allocations()) left.push_back(entry.first);

@@ -8,7 +8,7 @@
 
 namespace flambeau::vgpu::entries {
 
-constexpr std::size_t STAGING_LIMIT = 64u << 20;
+constexpr std::size_t STAGING_LIMIT = 256u << 20;   // for all copies that wait
 
 // The answer to a copy or fill of memory that is not there.
 inline CUresult bad_range(Call &call, const char *what, std::uint64_t address, std::uint64_t bytes) {
@@ -47,7 +47,7 @@ inline CUresult stage(Call &call, const void *from, std::size_t bytes, CUstream 
 }
 
 // Pageable memory is read now, into a staging buffer; page-locked memory when the copy runs. What
-// is too large to stage is copied before the call returns, as CUDA may do.
+// there is no room to stage is copied before the call returns, as CUDA may do.
 inline CUresult MemcpyHtoDAsync(CUdeviceptr to, const void *from, std::size_t bytes, CUstream s) {
   Call call(SUBMISSION_COST);
   Stream *stream = call.stream(s);
@@ -59,7 +59,7 @@ inline CUresult MemcpyHtoDAsync(CUdeviceptr to, const void *from, std::size_t by
   const Place target = place_of(machine, to);
   if (!target.device || !holds(target, to, bytes)) return bad_range(call, "A copy to", to, bytes);
   if (place_of(machine, source).device) return copy_known(call, to, source, bytes, *stream);
-  const bool pinned = machine.host.holds(source, bytes), staging = !pinned && bytes <= STAGING_LIMIT;
+  const bool pinned = machine.host.holds(source, bytes), staging = !pinned && machine.staged_bytes + bytes <= STAGING_LIMIT;
   std::unique_ptr<char[]> staged;
   if (staging) {
     const CUresult status = stage(call, from, bytes, s, &stream, staged);

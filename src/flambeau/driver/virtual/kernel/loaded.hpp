@@ -38,14 +38,23 @@ inline CUresult add_function(int ordinal, const ptx::KernelCode *code, CUfunctio
   return CUDA_SUCCESS;
 }
 
+// What tells a module whether the context that it was loaded into is still there.
+inline std::uint64_t context_life(int ordinal) {
+  Call call(0);
+  const Device *device = call.device(ordinal);
+  return device ? device->context.life : 0;
+}
+
 // Wait for the device's work, then forget a module's functions and free its variables. After this
-// its code may go. A lost context has no work left.
-inline CUresult forget_module(int ordinal, const std::vector<std::uint64_t> &functions,
+// its code may go. If the context of then is gone (`life`), all that went with it.
+inline CUresult forget_module(int ordinal, std::uint64_t life,
+                              const std::vector<std::uint64_t> &functions,
                               const std::vector<std::uint64_t> &variables) {
   Call call(0);
   Device *device = call.device(ordinal);
   if (!device) return call.status();
   const CUresult waited = call.wait(device->context, device->context.frontier());
+  if (device->context.life != life) return waited;
   for (const std::uint64_t handle : functions) {
     call.machine().functions.erase(reinterpret_cast<CUfunction>(handle));
   }

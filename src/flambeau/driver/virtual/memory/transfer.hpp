@@ -62,6 +62,8 @@ class CopyTask final : public Task {
     return Engine::None;
   }
 
+  std::uint64_t staged_bytes() const override { return staged_ ? transfer_.bytes : 0; }
+
   void run(Machine &machine, Context &context, Nanoseconds, Report &report) override {
     const Transfer &t = transfer_;
     if (!allowed(machine, report) || !hold(t.to, t.bytes, report)) return;

@@ -30,6 +30,7 @@ cdef extern from "flambeau/driver/virtual/ptx/engine.hpp" namespace "flambeau::p
         const MemoryMap* memory
         int workers, multiprocessors
         uint64_t clock_start
+        int cooperative
     cdef cppclass Outcome:
         int status
         uint64_t address

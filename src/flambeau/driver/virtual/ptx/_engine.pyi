@@ -80,6 +80,7 @@ def run_grid(
     *,
     multiprocessors: int = 1,
     clock_start: int = 0,
+    cooperative: bool = False,
 ) -> GridOutcome:
     """Run a grid on host memory, without a machine around it.
 
@@ -99,4 +100,6 @@ def run_grid(
         Host threads to share the blocks.
     multiprocessors, clock_start
         What ``%nsmid`` says and clock registers start from.
+    cooperative
+        Whether blocks may wait for all others of the grid.
     """

@@ -45,6 +45,7 @@ cdef extern from *:
         FLAMBEAU_FIELD(Context, sites), FLAMBEAU_FIELD(Context, local),
         FLAMBEAU_FIELD(Context, local_limit), FLAMBEAU_FIELD(Context, clock),
         FLAMBEAU_FIELD(Context, clock_start), FLAMBEAU_FIELD(Context, clock_end),
+        FLAMBEAU_FIELD(Context, workspace),
         FLAMBEAU_FIELD(Context, block_dim), FLAMBEAU_FIELD(Context, grid_dim),
         FLAMBEAU_FIELD(Context, block_index), FLAMBEAU_FIELD(Context, dynamic_shared),
         FLAMBEAU_FIELD(Context, total_shared), FLAMBEAU_FIELD(Context, multiprocessor),
@@ -184,7 +185,7 @@ def kernel_info(size_t address) -> KernelSummary:
 
 def run_grid(
     size_t kernel_address, grid, block, uint32_t shared, bytes params, ranges, int workers=1,
-    *, int multiprocessors=1, uint64_t clock_start=0,
+    *, int multiprocessors=1, uint64_t clock_start=0, bint cooperative=False,
 ) -> GridOutcome:
     cdef Launch launch
     cdef Outcome out
@@ -205,6 +206,7 @@ def run_grid(
     launch.workers = workers
     launch.multiprocessors = multiprocessors
     launch.clock_start = clock_start
+    launch.cooperative = cooperative
     with nogil:
         run(&launch, &out)
     return GridOutcome(

@@ -76,6 +76,8 @@ def registers_of(operand: Operand | None) -> Iterator[str]:
 
 def has_destination(instruction: Instruction) -> bool:
     """Whether the first operand is written."""
+    if instruction.operands and isinstance(instruction.operands[0], Address):
+        return False
     if instruction.opcode in {"bar", "barrier"}:
         return "red" in instruction.modifiers
     return instruction.opcode not in _NO_DESTINATION

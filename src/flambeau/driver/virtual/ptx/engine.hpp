@@ -35,6 +35,7 @@ struct Launch {
   int workers;  // host threads that share the blocks, this one included
   int multiprocessors;
   std::uint64_t clock_start;  // what clock registers start from, in cycles
+  int cooperative;  // 1: blocks may wait for all others of the grid (cuLaunchCooperativeKernel)
 };
 
 struct Outcome {

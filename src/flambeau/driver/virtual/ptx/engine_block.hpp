@@ -21,6 +21,7 @@ class Buffer {
     return memory_.get();
   }
   unsigned char *data() const { return memory_.get(); }
+  std::size_t size() const { return size_; }
 
  private:
   struct Free {
@@ -52,6 +53,7 @@ inline void prepare(Context &context, Job &job, Buffer &shared, Buffer &sites) {
   context.dynamic_shared = launch.dynamic_shared;
   context.total_shared = static_cast<std::uint32_t>(context.shared_size);
   context.multiprocessors = launch.multiprocessors > 0 ? launch.multiprocessors : 1;
+  context.workspace = launch.cooperative ? reinterpret_cast<std::uint64_t>(job.workspace) : 0;
   context.job = &job;
 }
 
@@ -83,12 +85,13 @@ class Block {
     frames_.reserve(stride_ * threads_);
     local_stride_ = align(code_->local_bytes, 16);
     local_.reserve(local_stride_ * threads_ + 16);
-    if (code_->uses_clock) clocks_.resize(threads_);
+    clocks_.resize(code_->uses_clock ? threads_ : 0);
   }
 
   void begin(std::uint64_t index);
   Progress advance();
   std::uint64_t clock_end() const { return context_.clock_end; }
+  std::size_t bytes() const { return frames_.size() + local_.size() + shared_.size(); }
 
  private:
   Frame &frame(std::uint32_t t) {

@@ -12,7 +12,7 @@
 namespace flambeau::ptx {
 
 // Goes up when fields keep their places but change their meaning, so that kept code is not used.
-constexpr int LAYOUT_VERSION = 2;
+constexpr int LAYOUT_VERSION = 5;
 
 enum class Access : std::uint32_t { read, write, atomic, trap, assertion, call };
 
@@ -35,7 +35,7 @@ enum Yield : int { faulted = -1, finished = 0, at_barrier = 1, at_warp = 2, spin
 enum class WarpOp : std::uint32_t {
   sync, shfl_up, shfl_down, shfl_bfly, shfl_idx, vote_all, vote_any, vote_uni, ballot,
   match_any, match_all, active, redux_add, redux_min, redux_max, redux_umin, redux_umax, redux_and,
-  redux_or, redux_xor, mma, ldmatrix,
+  redux_or, redux_xor, mma, ldmatrix, wmma,
 };
 enum class BarrierOp : std::uint32_t { sync, arrive, red_popc, red_and, red_or };
 
@@ -66,6 +66,7 @@ struct Context {
   std::uint64_t local;        // of the thread that runs now, in kernels that do not yield
   std::uint64_t local_limit;  // bytes of local memory per thread
   std::uint64_t clock, clock_start, clock_end;
+  std::uint64_t workspace;  // of a grid-wide barrier; 0 unless the launch is cooperative
   std::uint32_t block_dim[3], grid_dim[3], block_index[3];
   std::uint32_t dynamic_shared, total_shared, multiprocessor, multiprocessors;
   Job *job;
@@ -99,6 +100,7 @@ struct Job {
   std::atomic<bool> stop{false};
   std::atomic<bool> claimed{false};
   std::atomic<std::uint64_t> clock_cycles{0};
+  alignas(16) std::uint32_t workspace[4] = {};
 
   // The first caller's fault is the grid's.
   bool claim() {

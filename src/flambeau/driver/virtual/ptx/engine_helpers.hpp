@@ -42,6 +42,8 @@ inline int check(Context *context, std::uint32_t thread, std::uint64_t local, st
              (std::uint64_t)context->shared + context->shared_size, bytes);
     return 0;
   } else if (within(address, bytes, local, context->local_limit) ||
+             (context->workspace &&
+              within(address, bytes, context->workspace, sizeof job.workspace)) ||
              (site.access == Access::read &&
               within(address, bytes, (std::uint64_t)context->parameters,
                      job.launch->code->info.parameter_bytes))) {

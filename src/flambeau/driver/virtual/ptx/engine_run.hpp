@@ -35,6 +35,11 @@ inline void run_chunks(Job &job) {
 class BlockRunner {
  public:
   explicit BlockRunner(Job &job) : job_(job) {}
+  ~BlockRunner() {
+    for (auto &block : spare_)
+      if (kept().size() < KEPT_BLOCKS && block->bytes() < KEPT_BYTES)
+        kept().push_back(std::move(block));
+  }
 
   void run() {
     int fruitless = 0;
@@ -64,6 +69,13 @@ class BlockRunner {
 
  private:
   static constexpr int PATIENCE = 8;  // turns of polling before another block is started
+  static constexpr std::size_t KEPT_BLOCKS = 2, KEPT_BYTES = 16 << 20;
+
+  // Blocks of earlier grids, whose memory need not be asked for and cleared again.
+  static std::vector<std::unique_ptr<Block>> &kept() {
+    static thread_local std::vector<std::unique_ptr<Block>> blocks;
+    return blocks;
+  }
 
   std::unique_ptr<Block> start() {
     const std::uint64_t index = job_.next.fetch_add(1);
@@ -73,7 +85,12 @@ class BlockRunner {
       block = std::move(spare_.back());
       spare_.pop_back();
     } else {
-      block = std::make_unique<Block>();
+      if (kept().empty()) {
+        block = std::make_unique<Block>();
+      } else {
+        block = std::move(kept().back());
+        kept().pop_back();
+      }
       block->prepare_for(job_);
     }
     block->begin(index);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations in which the lanes of a warp meet: shuffles, votes, matches, reductions.
+// Operations in which the lanes of a warp meet.
 #pragma once
-#include "engine_context.hpp"
+#include "engine_matrix.hpp"
 
 namespace flambeau::ptx {
 
@@ -98,6 +98,9 @@ inline void Warp::perform(std::uint32_t group, WarpOp op) {
     case WarpOp::match_any: case WarpOp::match_all:
       match(group, op == WarpOp::match_all);
       return;
+    case WarpOp::mma: matrix::multiply(lanes, group); return;
+    case WarpOp::wmma: matrix::multiply_tiles(lanes, group); return;
+    case WarpOp::ldmatrix: matrix::distribute(lanes, group); return;
     case WarpOp::vote_all: result = ballot(group) == group; break;
     case WarpOp::vote_any: result = ballot(group) != 0; break;
     case WarpOp::vote_uni: {

@@ -119,4 +119,4 @@ class Code:
 
     def close(self) -> None:
         """Unload the code; nothing of it may be running."""
-        self._tracker = None
+        self._tracker.close()

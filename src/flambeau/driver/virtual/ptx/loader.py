@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
+from flambeau.driver.errors import AcceleratorError
 from flambeau.driver.virtual.ptx import _engine
 from flambeau.driver.virtual.ptx.cache import Cache, cache_folder, key
 
@@ -148,6 +149,12 @@ def globals_in_order(module: Module, used: set[str]) -> list[GlobalRecord]:
     def visit(variable: Variable, path: tuple[str, ...]) -> None:
         if variable.name in ordered or variable.name in path:
             return
+        if variable.external:
+            raise AcceleratorError(
+                f"a PTX JIT compilation failed: the variable {variable.name} is extern, and no "
+                "module defines it; define it in the same source",
+                218,
+            )
         for _, symbol, _ in variable.patches:
             if symbol in module.variables:
                 visit(module.variables[symbol], (*path, variable.name))
@@ -157,7 +164,7 @@ def globals_in_order(module: Module, used: set[str]) -> list[GlobalRecord]:
         )
 
     for variable in module.variables.values():
-        wanted = variable.visible or variable.name in used
+        wanted = (variable.visible and not variable.external) or variable.name in used
         if variable.space in {"global", "const"} and wanted:
             visit(variable, ())
     return list(ordered.values())

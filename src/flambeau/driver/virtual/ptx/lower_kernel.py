@@ -9,8 +9,10 @@ from flambeau.driver.virtual.ptx import (  # noqa: F401  the families fill the t
     lower_float,
     lower_half,
     lower_integer,
+    lower_matrix,
     lower_memory,
     lower_warp,
+    lower_wmma,
 )
 from flambeau.driver.virtual.ptx.cfg import Block, Graph, step, writes
 from flambeau.driver.virtual.ptx.inline import YIELDING
@@ -22,6 +24,7 @@ from flambeau.driver.virtual.ptx.syntax import Function, Instruction, Label, Reg
 __all__ = ["FunctionLowering"]
 
 CLOCK_STEP = 32  # cycles that reading a clock register takes
+PAYLOAD_BYTES = 128  # operands and result of a matrix instruction
 EXITED = 1000  # what a thread returns that left by `exit`, from however deep a call
 SPIN_PATIENCE = 64  # turns of a polling loop before other threads get theirs
 _COORDINATES = {"%tid": "t", "%ctaid": "c"}
@@ -78,6 +81,9 @@ class FunctionLowering(Lowering):
             self.saved[name] = self.frame_end
             self.frame_end += size
         self.kept = self._keep_parameters() if self.yields else {}
+        if any(i.opcode in {"mma", "ldmatrix", "wmma"} for i in self.function.body):
+            self.payload = -(-self.frame_end // 16) * 16
+            self.frame_end = self.payload + PAYLOAD_BYTES
 
     def _keep_parameters(self) -> dict[str, int]:
         """Place the variables that pass arguments in the frame, where they outlive yields."""
@@ -129,8 +135,12 @@ class FunctionLowering(Lowering):
         if name in _CONTEXT_FIELDS:
             fixed = name != "%smid"
             return self.context(_CONTEXT_FIELDS[name], "i32", fixed=fixed), "i32"
-        if name.startswith(("%clock", "%globaltimer")):
+        if name in {"%clock", "%clock_hi", "%clock64"} or name.startswith("%globaltimer"):
             return self._clock(name)
+        if name in {"%envreg1", "%envreg2"}:  # the halves of an address, the upper one first
+            address = self.context("workspace", "i64")
+            half = self.value(f"lshr i64 {address}, 32") if name == "%envreg1" else address
+            return self.value(f"trunc i64 {half} to i32"), "i32"
         return self._place_in_warp(name), "i32"
 
     def _place_in_warp(self, name: str) -> str:

@@ -14,7 +14,7 @@ from flambeau.driver.virtual.ptx.syntax import (
     Vector,
 )
 
-__all__: list[str] = []
+__all__ = ["READ", "WRITE", "checked_pointer", "items_of", "pointer_at", "space_of"]
 
 READ, WRITE, ATOMIC = 0, 1, 2
 _SPACES = {
@@ -44,7 +44,13 @@ def checked_pointer(
     f: Lowering, operand: Operand | None, space: str, size: int, access: int, i: Instruction
 ) -> str:
     """A pointer to `size` bytes that were found good to access."""
-    address = f.address(operand, i)
+    return pointer_at(f, f.address(operand, i), space, size, access, i)
+
+
+def pointer_at(
+    f: Lowering, address: str, space: str, size: int, access: int, i: Instruction
+) -> str:
+    """A pointer for an address in a space, after its check."""
     if space in {"shared", "local"}:
         return offset_pointer(f, address, space, size, access, i)
     check_address(f, address, size, access, i)

@@ -11,12 +11,13 @@ from __future__ import annotations
 from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, lowers
 from flambeau.driver.virtual.ptx.syntax import Immediate, Instruction, Operand, Pair
 
-__all__ = ["AT_BARRIER", "AT_WARP", "SPINNING"]
+__all__ = ["AT_BARRIER", "AT_WARP", "SPINNING", "warp_yield"]
 
 AT_BARRIER, AT_WARP, SPINNING = 1, 2, 3
 _WARP_OPERATIONS = (
     "sync", "up", "down", "bfly", "idx", "all", "any", "uni", "ballot", "match_any", "match_all",
-    "active", "add", "smin", "smax", "umin", "umax", "and", "or", "xor",
+    "active", "add", "smin", "smax", "umin", "umax", "and", "or", "xor", "mma",
+    "ldmatrix", "wmma",
 )  # fmt: skip
 _WARP = {name: number for number, name in enumerate(_WARP_OPERATIONS)}
 _BARRIER = {"sync": 0, "arrive": 1, "popc": 2, "and": 3, "or": 4}

@@ -196,6 +196,7 @@ class Lowering(Emitter, ABC):
         self.result_names = {v.name for v in function.results}
         self.live_after: dict[int, frozenset[str]] = {}
         self.saved: dict[str, int] = {}
+        self.payload = 0  # where matrix fragments lie in the frame
         self.current: Instruction
 
     # Operands
@@ -304,7 +305,9 @@ class Lowering(Emitter, ABC):
             pointer = self.value(f"getelementptr i64, ptr {table}, i64 {index}")
             base = self.value(f"load i64, ptr {pointer}, !invariant.load !0")
             return self.value(f"add i64 {base}, {symbol.offset}") if symbol.offset else base
-        raise KeyError(name)
+        if name in self.unit.functions:
+            self.current.unsupported(f"the address of the function {name}")
+        self.current.unsupported(f"the symbol {name} is not declared")
 
     def parameter_pointer(self, name: str) -> str:
         """Where a parameter of this function lies."""

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import re
-import struct
 from dataclasses import dataclass, field, replace
 
+from flambeau.driver.virtual.ptx.declarations import SPACES, TYPE_BYTES, DeclarationParser
 from flambeau.driver.virtual.ptx.lexer import TokenStream, syntax_error
 from flambeau.driver.virtual.ptx.syntax import (
     Address,
-    FloatImmediate,
     Function,
     Immediate,
     Instruction,
@@ -28,20 +27,13 @@ from flambeau.driver.virtual.ptx.syntax import (
 
 __all__ = ["parse"]
 
-TYPE_BYTES = {
-    **dict.fromkeys(("pred", "b8", "u8", "s8"), 1),
-    **dict.fromkeys(("b16", "u16", "s16", "f16", "bf16"), 2),
-    **dict.fromkeys(("b32", "u32", "s32", "f32", "f16x2", "bf16x2", "tf32"), 4),
-    **dict.fromkeys(("b64", "u64", "s64", "f64"), 8),
-    "b128": 16,
-}
-_SPACES = frozenset({".global", ".const", ".shared", ".local", ".param"})
 _LINKAGE = frozenset({".visible", ".extern", ".weak", ".common"})
 _SPECIAL = frozenset({
     "%tid", "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid",
     "%gridid", "%lanemask_eq", "%lanemask_lt", "%lanemask_le", "%lanemask_gt", "%lanemask_ge",
     "%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi",
-    "%dynamic_smem_size", "%total_smem_size", "%is_explicit_cluster", "%envreg", "%clusterid",
+    "%dynamic_smem_size", "%total_smem_size", "%is_explicit_cluster", "%envreg1", "%envreg2",
+    "%clusterid",
     "%nclusterid", "%cluster_ctaid", "%cluster_nctaid", "%cluster_ctarank", "%cluster_nctarank",
     "%aggr_smem_size", "%reserved_smem_offset_begin",
 })  # fmt: skip
@@ -76,9 +68,9 @@ def parse(source: str) -> Module:
     return _Parser(source).module()
 
 
-class _Parser:
+class _Parser(DeclarationParser):
     def __init__(self, source: str) -> None:
-        self.tokens = TokenStream(source)
+        super().__init__(TokenStream(source))
         self.result = Module()
         self.function: Function | None = None
         self.scopes: list[_Scope] = []
@@ -120,112 +112,12 @@ class _Parser:
         if self.tokens.next in {".entry", ".func"}:
             self.parse_function(self.tokens.take() == ".entry")
             return
-        if self.tokens.next not in _SPACES:
+        if self.tokens.next not in SPACES:
             raise syntax_error(self.tokens.line, f"unexpected {self.tokens.next!r}")
         for variable in self.variables(self.tokens.take()[1:]):
             variable.visible = bool(linkage)
             variable.external = ".extern" in linkage
             self.result.variables[variable.name] = variable
-
-    def integer(self) -> int:
-        tokens = self.tokens
-        sign = 1
-        while tokens.next in {"-", "+"}:
-            if tokens.take() == "-":
-                sign = -sign
-        text = tokens.take()
-        if not text[0].isdigit():
-            raise syntax_error(tokens.line, f"expected a number, not {text!r}")
-        return sign * parse_integer(text)
-
-    def variables(self, space: str) -> list[Variable]:
-        """Declarators behind a state space, to the semicolon."""
-        tokens = self.tokens
-        found = []
-        align, vector, kind = 0, 1, ""
-        while tokens.next.startswith("."):
-            word = tokens.take()[1:]
-            if word == "align":
-                align = self.integer()
-            elif word in {"v2", "v4"}:
-                vector = int(word[1])
-            elif word in TYPE_BYTES:
-                kind = word
-            elif word not in {"ptr", "attribute", "unified", *(s[1:] for s in _SPACES)}:
-                raise syntax_error(tokens.line, f"unknown type .{word}")
-        while True:
-            found.append(self.declarator(space, kind, vector, align))
-            if not tokens.accept(","):
-                break
-        tokens.expect(";")
-        return found
-
-    def declarator(self, space: str, kind: str, vector: int, align: int) -> Variable:
-        tokens = self.tokens
-        name = tokens.take()
-        element = TYPE_BYTES[kind] * vector
-        count = self.extents()
-        variable = Variable(name, space, kind, max(align, element), element * count)
-        if tokens.accept("="):
-            self.initializer(variable, kind)
-        return variable
-
-    def extents(self) -> int:
-        """The array sizes behind a name; 1 without any, 0 where one is open."""
-        count = 1
-        while self.tokens.accept("["):
-            count *= 0 if self.tokens.next == "]" else self.integer()
-            self.tokens.expect("]")
-        return count
-
-    def initializer(self, variable: Variable, kind: str) -> None:
-        values: list[int | FloatImmediate | Symbol] = []
-        self.initial_values(values)
-        size = TYPE_BYTES[kind]
-        data, patches = bytearray(), []
-        for value in values:
-            if isinstance(value, Symbol):
-                patches.append((len(data), value.name, value.offset))
-                data += bytes(size)
-            else:
-                data += encode(value, kind, size)
-        variable.size = max(variable.size, len(data))
-        variable.initial = bytes(data)
-        variable.patches = tuple(patches)
-
-    def initial_values(self, values: list[int | FloatImmediate | Symbol]) -> None:
-        tokens = self.tokens
-        if tokens.accept("{"):
-            while not tokens.accept("}"):
-                self.initial_values(values)
-                tokens.accept(",")
-            return
-        text = tokens.next
-        if text[0].isdigit() or text in {"-", "+"}:
-            number = self.number()
-            values.append(number.value if isinstance(number, Immediate) else number)
-            return
-        generic = tokens.take() == "generic"
-        if generic:
-            tokens.expect("(")
-            text = tokens.take()
-            tokens.expect(")")
-        offset = self.integer() if tokens.next in {"+", "-"} else 0
-        values.append(Symbol(text, offset))
-
-    def number(self) -> Immediate | FloatImmediate:
-        sign = 1
-        while self.tokens.next in {"-", "+"}:
-            if self.tokens.take() == "-":
-                sign = -sign
-        text = self.tokens.take()
-        if text[:2] in {"0f", "0F"}:
-            return FloatImmediate(int(text[2:], 16) ^ (1 << 31 if sign < 0 else 0), 32)
-        if text[:2] in {"0d", "0D"}:
-            return FloatImmediate(int(text[2:], 16) ^ (1 << 63 if sign < 0 else 0), 64)
-        if text[:2] not in {"0x", "0X"} and re.search("[.eE]", text):
-            return FloatImmediate(struct.unpack("<Q", struct.pack("<d", sign * float(text)))[0], 64)
-        return Immediate(sign * parse_integer(text))
 
     # Functions
 
@@ -268,19 +160,6 @@ class _Parser:
             self.scopes[0].names[variable.name] = Symbol(variable.name)
             tokens.accept(",")
         return found
-
-    def parameter(self) -> Variable:
-        tokens = self.tokens
-        align, kind = 0, "b8"
-        while tokens.next.startswith("."):
-            word = tokens.take()[1:]
-            if word == "align":
-                align = self.integer()
-            elif word in TYPE_BYTES:
-                kind = word
-        name = tokens.take()
-        size = TYPE_BYTES[kind]
-        return Variable(name, "param", kind, max(align, size), size * self.extents())
 
     def directives(self, function: Function) -> None:
         """Performance directives between a function's head and its body."""
@@ -528,22 +407,3 @@ class _Parser:
                 else:
                     raise syntax_error(instruction.line, f"label {operand.name} is not declared")
             instruction.operands = tuple(bound)
-
-
-def parse_integer(text: str) -> int:
-    """An integer literal: hexadecimal, octal with a leading 0, binary or decimal."""
-    text = text.rstrip("U")
-    if len(text) > 1 and text[0] == "0" and text[1].isdigit():
-        return int(text, 8)
-    return int(text, 0)
-
-
-def encode(value: int | FloatImmediate, kind: str, size: int) -> bytes:
-    """The bytes of an initial value."""
-    if isinstance(value, FloatImmediate):
-        if value.width == 8 * size:
-            return value.bits.to_bytes(size, "little")
-        return struct.pack("<f", struct.unpack("<d", struct.pack("<Q", value.bits))[0])
-    if kind in {"f32", "f64"}:
-        return struct.pack("<f" if kind == "f32" else "<d", value)
-    return (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")

@@ -28,6 +28,7 @@ class Task {
  public:
   virtual ~Task() = default;
   virtual Engine engine() const { return Engine::None; }
+  virtual std::uint64_t staged_bytes() const { return 0; }   // host memory that it holds
   // Calls back neither Python nor user code, so that a thread that waits for it may run it.
   virtual bool compiled() const { return true; }
   // Ends soon whatever the host does, so that a thread that polls may run it.

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Variances, standard deviations, norms and sums of exponentials."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flambeau.ops.common import store_out, wrap_dims
+from flambeau.ops.promotion import get_default_dtype
+from flambeau.ops.reductions import moments_code, reduce
+from flambeau.ops.registry import OPS, public
+from flambeau.ops.statistics import amax, amin, mean, sum
+from flambeau.runtime import _dtype
+
+if TYPE_CHECKING:
+    from flambeau.ops.statistics import Dims
+    from flambeau.runtime._dtype import dtype
+    from flambeau.runtime._tensor import Tensor
+
+
+def _variance(input: Tensor, dim: Dims, correction: float, keepdim: bool, name: str) -> Tensor:
+    if input.dtype.category != 2:
+        raise RuntimeError(
+            "std and var only support floating point and complex dtypes, "
+            f"{name}() got {input.dtype!r}"
+        )
+    dims = wrap_dims(dim, input.ndim)
+    squares, _ = reduce("squares", input, dims, keepdim, moments_code(input))
+    assert squares is not None
+    count = 1
+    for d in dims:
+        count *= input.shape[d]
+    freedom = count - correction
+    # Nothing to divide by: 0/0 is NaN, as the variance of one element with correction 1 must be.
+    return OPS["_div"](squares, float(freedom) if freedom > 0 else 0.0)
+
+
+def _correction(dim: Any, unbiased: Any, correction: float | None) -> tuple[Dims, float]:
+    """``var(True)`` means unbiased, ``var(1)`` a dimension."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if correction is not None:
+        return dim, correction
+    return dim, 0 if unbiased is False else 1
+
+
+@public()
+def var(
+    input: Tensor,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Compute the variance over dimensions.
+
+    Parameters
+    ----------
+    input
+        A floating-point tensor.
+    dim
+        The dimension or dimensions, all by default.
+    unbiased
+        False stands for ``correction=0``.
+    keepdim
+        Whether reduced dimensions stay with size 1.
+    correction
+        Subtracted from the number of elements in the divisor, 1 by default.
+    out
+        Where to store the result.
+
+    Returns
+    -------
+    Tensor
+        NaN where there are no more elements than `correction`.
+    """
+    dims, offset = _correction(dim, unbiased, correction)
+    return store_out(_variance(input, dims, offset, keepdim, "var").to(input.dtype), out)
+
+
+@public()
+def std(
+    input: Tensor,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Compute the standard deviation over dimensions; parameters as for `var`."""
+    dims, offset = _correction(dim, unbiased, correction)
+    spread = OPS["sqrt"](_variance(input, dims, offset, keepdim, "std"))
+    return store_out(spread.to(input.dtype), out)
+
+
+@public(method=False)
+def var_mean(
+    input: Tensor,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Compute the variance and the mean; parameters as for `var`."""
+    dims, _ = _correction(dim, unbiased, correction)
+    return (
+        var(input, dim, unbiased, keepdim, correction=correction),
+        mean(input, dims, keepdim),
+    )
+
+
+@public(method=False)
+def std_mean(
+    input: Tensor,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Compute the standard deviation and the mean; parameters as for `var`."""
+    dims, _ = _correction(dim, unbiased, correction)
+    return (
+        std(input, dim, unbiased, keepdim, correction=correction),
+        mean(input, dims, keepdim),
+    )
+
+
+@public()
+def norm(
+    input: Tensor,
+    p: float | str | None = "fro",
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: dtype | None = None,
+) -> Tensor:
+    """Compute a vector norm over dimensions.
+
+    Parameters
+    ----------
+    input
+        A floating-point tensor.
+    p
+        The order: ``"fro"`` and 2 for the Euclidean norm, 0 for the number of nonzero elements,
+        infinities for the extreme absolute values, any other number.
+    dim
+        The dimension or dimensions, all by default.
+    keepdim
+        Whether reduced dimensions stay with size 1.
+    dtype
+        Convert to this dtype first.
+    """
+    of = dtype or input.dtype
+    if of.category < 2:
+        raise RuntimeError(
+            "linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
+            f"{_dtype.legacy_type_name(of)}"
+        )
+    wide = input.to(of if of.itemsize == 8 else _dtype.dtypes["float32"])
+    order = 2.0 if p in {None, "fro"} else float(p)
+    size = OPS["abs"](wide)
+    if order == float("inf"):
+        result = amax(size, dim, keepdim)
+    elif order == float("-inf"):
+        result = amin(size, dim, keepdim)
+    elif order == 0:
+        result = sum((wide != 0).to(wide.dtype), dim, keepdim)
+    elif order == 1:
+        result = sum(size, dim, keepdim)
+    elif order == 2:
+        result = OPS["sqrt"](sum(OPS["_square"](wide), dim, keepdim))
+    else:
+        result = OPS["_pow"](sum(OPS["_pow"](size, order), dim, keepdim), 1 / order)
+    return result.to(of)
+
+
+@public()
+def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
+    """Compute the logarithm of a sum of exponentials without overflow."""
+    if input.dtype.category < 2:
+        input = input.to(get_default_dtype())
+    if input.numel() == 0:
+        return OPS["log"](sum(OPS["exp"](input), dim, keepdim))
+    largest = amax(input, dim, keepdim=True)
+    shift = OPS["_where"](OPS["isfinite"](largest), largest, 0.0)
+    total = OPS["log"](sum(OPS["exp"](input - shift), dim, keepdim=True)) + shift
+    if keepdim:
+        return total
+    dims = wrap_dims(dim, input.ndim)
+    return total.reshape([n for d, n in enumerate(input.shape) if d not in dims])

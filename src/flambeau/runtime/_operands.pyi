@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operands of elementwise operations; for compiled callers only."""
