@@ -41,22 +41,20 @@ template <class Op, class In>
 __device__ inline typename Op::State reduce_range(
     const In *in, const ReduceShape &shape, int64 first, int64 last, int64 step) {
   typename Op::State states[4] = {Op::start(), Op::start(), Op::start(), Op::start()};
+  int64 i = first;
   if (shape.reduced.ndim == 1) {
     const int64 stride = shape.reduced.strides[0][0];
-    int64 i = first;
+#pragma unroll 1
     for (; i + 3 * step < last; i += 4 * step) {
-      const In x0 = in[i * stride], x1 = in[(i + step) * stride];
-      const In x2 = in[(i + 2 * step) * stride], x3 = in[(i + 3 * step) * stride];
-      states[0] = Op::add(states[0], x0, i);
-      states[1] = Op::add(states[1], x1, i + step);
-      states[2] = Op::add(states[2], x2, i + 2 * step);
-      states[3] = Op::add(states[3], x3, i + 3 * step);
+      In loaded[4];
+#pragma unroll
+      for (int u = 0; u < 4; ++u) loaded[u] = in[(i + u * step) * stride];
+#pragma unroll
+      for (int u = 0; u < 4; ++u) states[u] = Op::add(states[u], loaded[u], i + u * step);
     }
-    for (; i < last; i += step) states[0] = Op::add(states[0], in[i * stride], i);
-  } else {
-    for (int64 i = first; i < last; i += step)
-      states[0] = Op::add(states[0], in[input_offset(i, shape.reduced)], i);
   }
+#pragma unroll 1
+  for (; i < last; i += step) states[0] = Op::add(states[0], in[input_offset(i, shape.reduced)], i);
   return Op::join(Op::join(states[0], states[1]), Op::join(states[2], states[3]));
 }
 
@@ -65,7 +63,8 @@ __device__ inline typename Op::State reduce_range(
 template <class Op, class In>
 __device__ inline typename Op::State reduce_run(
     const In *in, int64 first, int64 last, int lane, int width) {
-  enum { V = 16 / sizeof(In) };
+  // V elements per load and LOADS loads in flight; more than 16 elements would only bloat the code.
+  enum { V = 16 / sizeof(In), LOADS = V >= 16 ? 1 : V >= 8 ? 2 : 4 };
   typedef Vector<In, V> Pack;
   typename Op::State states[4] = {Op::start(), Op::start(), Op::start(), Op::start()};
   const int64 misaligned = ((uint64)(in + first) & 15) / sizeof(In);
@@ -73,25 +72,23 @@ __device__ inline typename Op::State reduce_run(
   const int64 begin = first + lead < last ? first + lead : last;
   if (first + lane < begin) states[0] = Op::add(states[0], in[first + lane], first + lane);
   const Pack *packs = (const Pack *)(in + begin);
-  const int64 count = (last - begin) / V;
-  int64 p = lane;
-  for (; p + 3 * width < count; p += 4 * width) {
-    Pack loaded[4];
+  const int64 rounds = (last - begin) / (V * LOADS * (int64)width);
+#pragma unroll 1
+  for (int64 p = lane; p < rounds * LOADS * width; p += LOADS * width) {
+    Pack loaded[LOADS];
 #pragma unroll
-    for (int u = 0; u < 4; ++u) loaded[u] = packs[p + u * width];
+    for (int u = 0; u < LOADS; ++u) loaded[u] = packs[p + u * width];
 #pragma unroll
-    for (int u = 0; u < 4; ++u)
+    for (int u = 0; u < LOADS; ++u)
 #pragma unroll
-      for (int v = 0; v < V; ++v)
-        states[u] = Op::add(states[u], loaded[u].at[v], begin + (p + u * width) * V + v);
+      for (int v = 0; v < V; ++v) {
+        typename Op::State &state = states[(u * V + v) % 4];
+        state = Op::add(state, loaded[u].at[v], begin + (p + u * width) * V + v);
+      }
   }
-  for (; p < count; p += width) {
-    const Pack loaded = packs[p];
-#pragma unroll
-    for (int v = 0; v < V; ++v) states[v % 4] = Op::add(states[v % 4], loaded.at[v], begin + p * V + v);
-  }
-  const int64 rest = begin + count * V + lane;
-  if (rest < last) states[1] = Op::add(states[1], in[rest], rest);
+#pragma unroll 1
+  for (int64 i = begin + rounds * V * LOADS * width + lane; i < last; i += width)
+    states[0] = Op::add(states[0], in[i], i);
   return Op::join(Op::join(states[0], states[1]), Op::join(states[2], states[3]));
 }
 
@@ -109,7 +106,7 @@ template <class Op> __device__ inline typename Op::State reduce_warp(typename Op
   const int t = threadIdx.x, lane = t & 31;
   states[t] = state;
   __syncwarp();
-#pragma unroll
+#pragma unroll 1
   for (int width = 16; width > 0; width /= 2) {
     if (lane < width) states[t] = Op::join(states[t], states[t + width]);
     __syncwarp();
@@ -125,6 +122,7 @@ template <class Op> __device__ inline typename Op::State reduce_block(typename O
   if ((t & 31) == 0) warps[t / 32] = state;
   __syncthreads();
   if (t == 0)
+#pragma unroll 1
     for (int w = 1; w < REDUCE_THREADS / 32; ++w) state = Op::join(state, warps[w]);
   return state;
 }
@@ -178,6 +176,7 @@ __device__ inline void reduce_partials(
     Out *out, int64 *out_index, const typename Op::State *partial, int64 slices, int64 count) {
   const int64 o = blockIdx.x;
   typename Op::State state = Op::start();
+#pragma unroll 1
   for (int64 s = threadIdx.x; s < slices; s += REDUCE_THREADS)
     state = Op::join(state, partial[o * slices + s]);
   state = reduce_block<Op>(state);
@@ -252,7 +251,12 @@ template <class A, class In, class Out, bool largest> struct Extreme {
   struct State { A value; int64 index; };
   __device__ static State start() { return {largest ? lowest<A>() : highest<A>(), -1}; }
   __device__ static bool beats(A a, A b) { return largest ? a > b : a < b; }
-  __device__ static State add(State s, In x, int64 i) { return join(s, {convert<A>(x), i}); }
+  // Positions only grow while elements are added, so an equal one never replaces an earlier one.
+  __device__ static State add(State s, In x, int64 i) {
+    const A value = convert<A>(x);
+    const bool better = beats(value, s.value) || (is_nan(value) && !is_nan(s.value));
+    return s.index < 0 || better ? State{value, i} : s;
+  }
   __device__ static State join(State a, State b) {
     if (a.index < 0) return b;
     if (b.index < 0) return a;

@@ -163,7 +163,8 @@ def normal_(
     Parameters
     ----------
     mean, std
-        Mean and standard deviation. A complex number's parts each have ``std / sqrt(2)``.
+        Mean and standard deviation. A complex number's parts each have this mean and
+        ``std / sqrt(2)``.
     generator
         None is the default one of the tensor's device.
 
@@ -178,9 +179,6 @@ def normal_(
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     _require_float(self, "normal_kernel", complex_too=True)
     if self.dtype.category == 3:
-        if isinstance(mean, complex) or mean != 0:
-            parts = FILLS["normal"](self, generator, 0.0, std / math.sqrt(2))
-            return parts.add_(mean)
         std /= math.sqrt(2)
     return FILLS["normal"](self, generator, float(mean), float(std))
 

@@ -3,7 +3,7 @@
 """The caching allocators, for compiled callers."""
 from flambeau.driver._table cimport CUstream
 from flambeau.runtime._allocator_types cimport (
-    AllocatorSettings, DeviceAllocator, PinnedAllocator, Storage,
+    AllocatorSettings, DeviceAllocator, PinnedAllocator, StackNode, Storage,
 )
 
 # A block of at least `bytes` for work on `stream`; one reference. Raises OutOfMemoryError.
@@ -23,9 +23,18 @@ cdef int record_pinned_use(Storage* storage, CUstream stream) except -1
 # Whether an address lies in pinned memory that we or the driver know of.
 cdef bint is_pinned_address(const void* address) except -1
 
-# What _memory_stats reads.
+# What the other faces of the allocators read.
 cdef AllocatorSettings settings
 cdef DeviceAllocator* allocators[64]                    # by device; null before its first use
 cdef PinnedAllocator* pinned                            # null before its first use
 cdef DeviceAllocator* allocator_of(int device) except NULL
+cdef DeviceAllocator* existing(int device) noexcept     # null before its first use
 cdef PinnedAllocator* pinned_allocator() except NULL
+cdef size_t initial_max_split_size                      # as it was at initialisation
+# Refuse, with the words of torch, what only flambeau's own allocator can do.
+cdef int require_native(str what) except -1
+
+# Have a function say where in the program memory is allocated, and freed; null for nobody. It is
+# called with the GIL, or without it where a storage dies.
+ctypedef const StackNode* (*StackSource)() noexcept nogil
+cdef void set_stack_sources(StackSource at_allocation, StackSource at_free) noexcept

@@ -1,19 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 # distutils: language = c++
 """The caching allocators: device memory in stream order, pinned and ordinary host memory."""
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport int64_t, uintptr_t
+from libcpp.string cimport string
 
 from flambeau.driver._table cimport (
-    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUresult, check, driver,
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUdevice, CUdeviceptr, CUresult,
+    DriverTable, check, driver,
 )
 from flambeau.runtime cimport _state
 from flambeau.runtime._allocator_types cimport (
-    AllocationFailure, AllocatorSettings, Block, DeviceAllocator, HostBlock, PinnedAllocator,
-    StreamUse, allocate_host_storage, owns_block, owns_host_block,
+    AllocationFailure, AllocatorSettings, Block, DeviceAllocator, FreeMemory, HostBlock, Metadata,
+    PinnedAllocator, PoolId, Refusal, SegmentSource, StackNode, StreamUse, allocate_host_storage,
+    owns_block, owns_host_block,
 )
 
 cdef extern from "flambeau/runtime/device_allocator.hpp" namespace "flambeau" nogil:
     void (*on_release "flambeau::DeviceAllocator::on_release")(Block*) noexcept nogil
+    StackSource gather_at_free "flambeau::DeviceAllocator::gather_stack"
+    Metadata thread_metadata "flambeau::History::this_thread_metadata"
+
+cdef extern from "flambeau/runtime/direct_allocator.hpp" namespace "flambeau" nogil:
+    cdef cppclass AllocatorHooks:
+        void (*initialize)(int) noexcept
+        void (*reset)() noexcept
+        void (*memory_fraction)(double, int) noexcept
+        void* (*base_address)(void*, size_t*) noexcept
+        void (*record_stream)(void*, CUstream) noexcept
+        void (*begin_pool)(int, PoolId, void*) noexcept
+        void (*end_pool)(int, PoolId) noexcept
+        void (*release_pool)(int, PoolId) noexcept
+    cdef cppclass DirectStorage(Storage):
+        pass
+    DirectStorage* make_direct "flambeau::DirectAllocator::make"(
+        void*, size_t, int, CUcontext, CUstream, const SegmentSource*, const AllocatorHooks*)
+    bint owns_direct "flambeau::DirectAllocator::owns"(const Storage*)
+    CUresult free_dead_direct "flambeau::DirectAllocator::free_dead"(const DriverTable*)
+    void forget_direct "flambeau::DirectAllocator::forget"()
+    void (*on_dead "flambeau::DirectAllocator::on_dead")() noexcept nogil
 
 cdef extern from *:
     """
@@ -41,37 +65,59 @@ cdef extern from *:
     Storage* empty_storage "flambeau::empty_storage"(int, bint) nogil
 
 pinned = NULL
+initial_max_split_size = <size_t>-1
 cdef bint observed = False
+cdef bint caching = True
+cdef double initial_fraction = 1.0  # of each device's memory that may be reserved at first
+cdef bint idle_settings = False     # settings that may prove to do nothing are to be warned of
+cdef StackSource gather_at_allocation = NULL
+# The user's allocator in place of ours, if one was installed.
+cdef const SegmentSource* foreign = NULL
+cdef const AllocatorHooks* foreign_hooks = NULL
+cdef bint direct = False            # no cache: caching is off, or the allocator is the user's
 
 
 # -- device memory ---------------------------------------------------------------------------------
 
 cdef DeviceAllocator* allocator_of(int device) except NULL:
+    cdef DeviceAllocator* allocator
+    cdef CUdevice handle
+    cdef size_t total
     _state.require_initialized()
     _state.check_device(device)
     if allocators[device] == NULL or allocators[device].is_dead():
-        allocators[device] = new DeviceAllocator(device, driver, &settings)
+        check(driver.DeviceGet(&handle, device))
+        check(driver.DeviceTotalMem(&total, handle))
+        allocator = new DeviceAllocator(device, driver, &settings)
+        allocator.set_total(total)
+        if initial_fraction < 1:
+            allocator.set_limit(<size_t>(initial_fraction * total + 0.5))
+        allocators[device] = allocator
+        from flambeau.runtime import _allocator_history
+        _allocator_history.follow(device)
     return allocators[device]
 
 
 cdef Storage* allocate_device(int device, size_t bytes, CUstream stream) except NULL:
-    cdef Block* block
+    cdef Storage* storage
     if bytes == 0:
         return empty_storage(device, False)
-    if _state.initialized and 0 <= device < _state.device_total and allocators[device] != NULL:
-        block = allocators[device].allocate_cached(bytes, stream)
-        if block == NULL:
-            block = allocate_slowly(device, bytes, stream)
+    if (_state.initialized and not direct and 0 <= device < _state.device_total
+            and allocators[device] != NULL):
+        storage = allocators[device].allocate_cached(bytes, stream)
+        if storage == NULL:
+            storage = allocate_slowly(device, bytes, stream)
     else:
-        block = allocate_slowly(device, bytes, stream)
+        storage = allocate_slowly(device, bytes, stream)
     if observed:
         from flambeau.runtime import observers
-        observers.notify("memory_allocation", <uintptr_t>block.data)
-    return block
+        observers.notify("memory_allocation", <uintptr_t>storage.data)
+    return storage
 
 
-cdef Block* allocate_slowly(int device, size_t bytes, CUstream stream) except NULL:
+cdef Storage* allocate_slowly(int device, size_t bytes, CUstream stream) except NULL:
     cdef DeviceAllocator* allocator = allocator_of(device)
+    cdef const StackNode* stack = NULL
     cdef AllocationFailure failure
     cdef Block* block
     if bytes >= (<size_t>1 << 60):
@@ -79,32 +125,90 @@ cdef Block* allocate_slowly(int device, size_t bytes, CUstream stream) except NU
         raise out_of_memory.beyond_exabyte(device, bytes)
     _state.note_call()
     _state.ensure_context(device)
+    if direct:
+        return allocate_directly(device, bytes, stream)
+    if idle_settings:
+        warn_of_idle_settings(allocator)
+    if gather_at_allocation != NULL:
+        stack = gather_at_allocation()
     allocator.set_context(_state.context_of(device))
     with nogil:
-        block = allocator.allocate(bytes, stream, &failure)
+        block = allocator.allocate(bytes, stream, stack, &failure)
     if block == NULL:
         raise_failure(device, failure)
     return block
 
 
+cdef object free_memory(const FreeMemory& memory):
+    from flambeau.runtime.out_of_memory import FreeMemory as Words
+    return Words(
+        bytes=memory.bytes, largest=memory.largest, stream=<uintptr_t>memory.stream,
+        pool=(memory.pool.first, memory.pool.second))
+
+
+cdef str refusal_name(Refusal refusal):
+    if refusal == Refusal.limit:
+        return "limit"
+    if refusal == Refusal.rejection:
+        return "rejection"
+    return "source" if refusal == Refusal.source else "driver"
+
+
 cdef int raise_failure(int device, AllocationFailure& failure) except -1:
-    cdef size_t free = 0, total = 0
     if failure.status != CUDA_ERROR_OUT_OF_MEMORY:
         return check(failure.status)
-    driver.MemGetInfo(&free, &total)
     from flambeau.runtime import out_of_memory
     raise out_of_memory.error(out_of_memory.Figures(
         device=device,
         requested=failure.requested,
+        rounded=failure.rounded,
         segment_size=failure.segment_size,
-        total=total,
-        free=free,
+        stream=<uintptr_t>failure.stream,
+        pool=(failure.pool.first, failure.pool.second),
+        refused_by=refusal_name(failure.refusal),
+        total=failure.total,
+        free=failure.free,
         limit=None if failure.limit == <size_t>-1 else failure.limit,
         allocated=failure.allocated,
         reserved=failure.reserved,
-        pool_bytes=failure.private_free,
-        largest_free_block=failure.largest_free,
+        pending=failure.balance.pending,
+        idle_segments=failure.balance.idle_segments,
+        split_remainders=failure.balance.split_remainders,
+        pool_bytes=failure.balance.private_free,
+        own=free_memory(failure.balance.own),
+        other_stream=free_memory(failure.balance.other_stream),
+        other_pool=free_memory(failure.balance.other_pool),
+        other_kind=free_memory(failure.balance.other_kind),
     ))
+
+
+def memory_balance(int device):
+    """Where the memory of a device is now, as `raise_failure` would say it."""
+    cdef DeviceAllocator* allocator = allocator_of(device)
+    cdef AllocationFailure now
+    cdef size_t limit = allocator.limit()
+    now.balance = allocator.balance()
+    _state.ensure_context(device)
+    check(driver.MemGetInfo(&now.free, &now.total))
+    _state.restore_context()
+    from flambeau.runtime import out_of_memory
+    return out_of_memory.Figures(
+        device=device, requested=0, rounded=0, segment_size=0, stream=0, pool=(0, 0),
+        refused_by="",
+        total=now.total,
+        free=now.free,
+        limit=None if limit == <size_t>-1 else limit,
+        allocated=allocator.allocated_bytes().current,
+        reserved=allocator.reserved_bytes().current,
+        pending=now.balance.pending,
+        idle_segments=now.balance.idle_segments,
+        split_remainders=now.balance.split_remainders,
+        pool_bytes=now.balance.private_free,
+        own=free_memory(now.balance.own),
+        other_stream=free_memory(now.balance.other_stream),
+        other_pool=free_memory(now.balance.other_pool),
+        other_kind=free_memory(now.balance.other_kind),
+    )
 
 
 cdef int record_stream(Storage* storage, CUstream stream) except -1:
@@ -113,6 +217,10 @@ cdef int record_stream(Storage* storage, CUstream stream) except -1:
 
 cdef int record_stream_of(Storage* storage, CUstream stream, int device) except -1:
     cdef StreamUse use
+    if storage != NULL and foreign_hooks != NULL and owns_direct(storage):
+        if foreign_hooks.record_stream != NULL:
+            foreign_hooks.record_stream(storage.data, stream)
+        return 0
     if storage == NULL or not owns_block(storage):
         return 0
     use.stream = stream
@@ -137,6 +245,8 @@ def empty_cache():
             with nogil:
                 status = allocators[device].empty_cache()
             check(status)
+    if foreign_hooks != NULL and foreign_hooks.reset != NULL:
+        foreign_hooks.reset()
 
 
 cdef void report_release(Block* block) noexcept nogil:
@@ -187,6 +297,8 @@ def forget(bint forked):
         pinned.die()
         if not forked:
             pinned = NULL
+    forget_direct()
+    raw_direct.clear()
 
 
 # -- host memory -----------------------------------------------------------------------------------
@@ -307,12 +419,21 @@ def allocate_on_host(size_t nbytes, *, bint pin=False):
     return allocation
 
 
+cdef dict raw_direct = {}  # allocations by address that did not come from the cache
+
+
 def raw_alloc(size_t nbytes, int device, uintptr_t stream):
+    cdef Allocation allocation
     cdef Storage* storage
     if nbytes == 0:
         return 0
     storage = allocate_device(device, nbytes, <CUstream>stream)
-    as_block(storage).raw = True
+    if owns_block(storage):
+        as_block(storage).raw = True
+    else:
+        allocation = Allocation.__new__(Allocation)
+        allocation.storage = storage
+        raw_direct[<uintptr_t>storage.data] = allocation
     return <uintptr_t>storage.data
 
 
@@ -321,6 +442,11 @@ def raw_delete(uintptr_t address):
     cdef Block* block
     if address == 0:
         return
+    if address in raw_direct:
+        raw_direct.pop(address).close()
+        if _state.initialized:
+            _state.note_call()
+        return
     if _state.initialized:
         for device in range(_state.device_total):
             if allocators[device] != NULL:
@@ -328,24 +454,183 @@ def raw_delete(uintptr_t address):
                 if block != NULL:
                     (<Storage*>block).drop()
                     return
+    if foreign != NULL:
+        raise RuntimeError(
+            f"Trying to free a pointer not allocated here: 0x{address:x} did not come from the "
+            "allocator that change_current_allocator installed")
     raise RuntimeError(
         f"invalid device pointer: 0x{address:x}; no allocation made by address starts there, or it "
         "was deleted before")
 
 
-# -- limits and the figures that are asked for often -----------------------------------------------
+# -- without a cache -------------------------------------------------------------------------------
+
+cdef Storage* allocate_directly(int device, size_t bytes, CUstream stream) except NULL:
+    cdef CUcontext context = _state.context_of(device)
+    cdef CUdeviceptr address = 0
+    cdef CUresult status = CUDA_SUCCESS
+    cdef const SegmentSource* source = foreign
+    cdef void* memory
+    if source == NULL:
+        with nogil:
+            status = driver.MemAlloc(&address, bytes)
+            if status == CUDA_ERROR_OUT_OF_MEMORY:  # the cache may hold what is missing
+                allocators[device].empty_cache()
+                status = driver.MemAlloc(&address, bytes)
+        memory = <void*>address
+    else:
+        with nogil:
+            memory = source.allocate(bytes, device, stream)
+        if memory == NULL:
+            status = CUDA_ERROR_OUT_OF_MEMORY
+    if status == CUDA_SUCCESS:
+        return make_direct(memory, bytes, device, context, stream, source, foreign_hooks)
+    return raise_direct_failure(device, bytes, stream, status)
+
+
+cdef Storage* raise_direct_failure(
+    int device, size_t bytes, CUstream stream, CUresult status
+) except NULL:
+    if status != CUDA_ERROR_OUT_OF_MEMORY:
+        check(status)
+    import dataclasses
+    from flambeau.runtime import out_of_memory
+    raise out_of_memory.error(dataclasses.replace(
+        memory_balance(device), requested=bytes, rounded=bytes, segment_size=bytes,
+        stream=<uintptr_t>stream, refused_by="source" if foreign != NULL else "driver"))
+
+
+def free_dead():
+    """Free what tensors left behind that did not come from the cache."""
+    cdef CUresult status
+    if not _state.initialized:
+        return
+    with nogil:
+        status = free_dead_direct(driver)
+    check(status)
+
+
+cdef void note_dead() noexcept nogil:
+    with gil:
+        from flambeau.runtime import _state as state
+        state.defer_call(free_dead)
+
+
+on_dead = note_dead
+
+
+def set_caching(bint on):
+    global caching, direct
+    caching = on
+    direct = not caching or foreign != NULL
+
+
+def is_caching():
+    return caching
+
+
+def install_foreign(uintptr_t source, uintptr_t hooks):
+    """Let functions of the user's serve all requests: a SegmentSource and AllocatorHooks."""
+    global foreign, foreign_hooks, direct
+    foreign = <const SegmentSource*>source
+    foreign_hooks = <const AllocatorHooks*>hooks
+    direct = True
+
+
+def foreign_initialized():
+    """CUDA has been initialised: the user's allocator may want to know how many devices."""
+    if foreign_hooks != NULL and foreign_hooks.initialize != NULL:
+        foreign_hooks.initialize(_state.device_total)
+
+
+def is_foreign():
+    return foreign != NULL
+
+
+cdef int require_native(str what) except -1:
+    if foreign != NULL:
+        raise RuntimeError(
+            f"the pluggable allocator does not yet support {what}: change_current_allocator "
+            "installed functions that keep no such books. A MemPool with this allocator keeps them.")
+    return 0
+
+
+def check_native(str what):
+    require_native(what)
+
+
+# -- who asks for memory, for histories ------------------------------------------------------------
+
+cdef void set_stack_sources(StackSource at_allocation, StackSource at_free) noexcept:
+    global gather_at_allocation, gather_at_free
+    gather_at_allocation = at_allocation
+    gather_at_free = at_free
+
+
+cdef extern from *:
+    """
+    namespace flambeau {
+    inline void set_thread_metadata(const std::string &text) {
+      History::this_thread_metadata =
+          text.empty() ? nullptr : std::make_shared<const std::string>(text);
+    }
+    inline std::string thread_metadata_text() {
+      return History::this_thread_metadata ? *History::this_thread_metadata : std::string();
+    }
+    }
+    """
+    void set_thread_metadata "flambeau::set_thread_metadata"(const string&)
+    string thread_metadata_text "flambeau::thread_metadata_text"()
+
+
+def set_metadata(str text):
+    set_thread_metadata(text.encode())
+
+
+def get_metadata():
+    return thread_metadata_text().decode()
+
+
+# -- settings, limits and the figures that are asked for often -------------------------------------
 
 def configure(
     *, large_segment=20 << 20, max_split_size=None, max_non_split_rounding=20 << 20,
-    double garbage_threshold=0, roundup_divisions=(0,) * 16,
+    double garbage_threshold=0, roundup_divisions=(0,) * 16, bint reject_early=False,
+    double configured_fraction=1.0,
 ):
     """Replace all settings; the caller has validated them."""
+    global idle_settings
+    pause()
     settings.large_segment = large_segment
     settings.max_split_size = <size_t>-1 if max_split_size is None else <size_t>max_split_size
     settings.max_non_split_rounding = max_non_split_rounding
     settings.garbage_threshold = garbage_threshold
+    settings.reject_early = reject_early
+    settings.configured_fraction = configured_fraction
     for interval, divisions in enumerate(roundup_divisions):
         settings.roundup_divisions[interval] = divisions
+    resume()
+    idle_settings = garbage_threshold > 0 or reject_early
+
+
+def initialize_settings():
+    """Take note of settings that count as they are when CUDA is initialised."""
+    global initial_fraction, initial_max_split_size
+    initial_fraction = settings.configured_fraction
+    initial_max_split_size = settings.max_split_size
+
+
+cdef int warn_of_idle_settings(DeviceAllocator* allocator) except -1:
+    """Once: settings that cannot do anything, as the limits are."""
+    global idle_settings
+    cdef size_t limit = allocator.limit()
+    from flambeau.runtime import _allocator_settings
+    idle_settings = False
+    if settings.garbage_threshold > 0 and limit == <size_t>-1:
+        _allocator_settings.warn_of_idle("garbage_collection_threshold")
+    if settings.reject_early and settings.configured_fraction < 1 and limit != <size_t>-1:
+        _allocator_settings.warn_of_idle("throw_on_cudamalloc_oom")
+    return 0
 
 
 cdef DeviceAllocator* existing(int device) noexcept:

@@ -2,6 +2,9 @@
 # cython: language_level=3
 """The allocators' C++ classes, for the modules that are their Python face."""
 from libc.stdint cimport int16_t, int64_t, uint32_t
+from libcpp.memory cimport shared_ptr
+from libcpp.string cimport string
+from libcpp.utility cimport pair
 from libcpp.vector cimport vector
 from flambeau.driver._table cimport CUcontext, CUdeviceptr, CUresult, CUstream, DriverTable
 
@@ -36,6 +39,8 @@ cdef extern from "flambeau/runtime/stats.hpp" namespace "flambeau" nogil:
         SMALL_POOL
 
 cdef extern from "flambeau/runtime/block.hpp" namespace "flambeau" nogil:
+    cdef cppclass StackNode:
+        pass
     cdef cppclass StreamUse:
         CUcontext context
         CUstream stream
@@ -43,42 +48,118 @@ cdef extern from "flambeau/runtime/block.hpp" namespace "flambeau" nogil:
         free
         allocated
         pending
+    cdef cppclass Segment:
+        CUstream stream
     cdef cppclass Block(Storage):
         bint raw
-        size_t size
+        size_t size, requested
+        Segment* segment
 
 cdef extern from "flambeau/runtime/pool.hpp" namespace "flambeau" nogil:
     cdef cppclass PoolId:
+        PoolId()
+        PoolId(int64_t, int64_t)
         int64_t first, second
     cdef cppclass AllocatorSettings:
         size_t large_segment, max_split_size, max_non_split_rounding
-        double garbage_threshold
+        double garbage_threshold, configured_fraction
         unsigned* roundup_divisions
+        bint reject_early
+    cdef cppclass SegmentSource:
+        void* (*allocate)(Py_ssize_t, int, CUstream) noexcept
+        void (*release)(void*, size_t, int, CUstream) noexcept
+    ctypedef bint (*RouteFilter)(void*, CUstream) noexcept nogil
 
-cdef extern from "flambeau/runtime/device_allocator.hpp" namespace "flambeau" nogil:
+cdef extern from "flambeau/runtime/allocator_history.hpp" namespace "flambeau" nogil:
+    cdef enum class TraceAction:
+        alloc
+        free_requested
+        free_completed
+        segment_alloc
+        segment_free
+        segment_map
+        segment_unmap
+        snapshot
+        oom
+        annotate
+    cdef enum class StackUse:
+        none
+        state
+        alloc
+        all
+    ctypedef shared_ptr[const string] Metadata
+    cdef cppclass TraceEntry:
+        TraceAction action
+        CUdeviceptr address
+        size_t size
+        CUstream stream
+        PoolId pool
+        const StackNode* stack
+        int64_t time_us
+        Metadata metadata
+
+cdef extern from "flambeau/runtime/allocator_reports.hpp" namespace "flambeau" nogil:
+    cdef enum class Refusal:
+        driver
+        limit
+        rejection
+        source
+    cdef cppclass FreeMemory:
+        size_t bytes, largest
+        CUstream stream
+        PoolId pool
+    cdef cppclass Balance:
+        size_t live, pending, idle_segments, split_remainders, private_free
+        FreeMemory own, other_stream, other_pool, other_kind
     cdef cppclass AllocationFailure:
         CUresult status
-        size_t requested, segment_size, allocated, reserved, private_free, largest_free, limit
+        Refusal refusal
+        size_t requested, rounded, segment_size, allocated, reserved, free, total, limit
+        CUstream stream
+        PoolId pool
+        Balance balance
     cdef cppclass BlockInfo:
         CUdeviceptr address
         size_t size, requested
         BlockState state
+        const StackNode* stack
     cdef cppclass SegmentInfo:
         CUdeviceptr address
         size_t size
         CUstream stream
         PoolKind kind
         PoolId pool
+        const StackNode* stack
         vector[BlockInfo] blocks
+
+cdef extern from "flambeau/runtime/device_allocator.hpp" namespace "flambeau" nogil:
     cdef cppclass DeviceAllocator:
         DeviceAllocator(int, const DriverTable*, const AllocatorSettings*)
         void set_context(CUcontext)
+        void set_total(size_t)
         Block* allocate_cached(size_t, CUstream)
-        Block* allocate(size_t, CUstream, AllocationFailure*)
-        void record_use(Block*, const StreamUse&)
+        Block* allocate(size_t, CUstream, const StackNode*, AllocationFailure*)
+        void record_use(Block*, StreamUse)
         CUresult empty_cache()
         Block* claim_raw(CUdeviceptr)
+        void retain_pool(PoolId)
+        void retain_pool(PoolId, const SegmentSource*, bint, bint)
+        bint drop_pool(PoolId)
+        int64_t pool_users(PoolId)
+        bint begin_route(PoolId, RouteFilter, void*, bint)
+        bint end_route(PoolId, void*, bint)
+        bint has_route(PoolId, void*)
+        CUresult flush_dead()
+        vector[pair[PoolId, StatArray]] pool_stats()
+        void start_history(StackUse, size_t, unsigned, bint)
+        void stop_history()
+        void clear_history()
+        vector[TraceEntry] trace()
+        void note_snapshot()
+        void annotate(const Block*, Metadata, const StackNode*)
+        const StackNode* stack_at(CUdeviceptr)
         vector[SegmentInfo] snapshot()
+        Balance balance()
         DeviceStats stats()
         Stat allocated_bytes()
         Stat reserved_bytes()

@@ -42,9 +42,11 @@ struct SmallFloat {
   static constexpr int sign_shift = exponent_bits + mantissa_bits;
 
   SmallFloat() = default;
-  explicit SmallFloat(float value) : bits(encode(value)) {}
+  explicit SmallFloat(float value)
+      : bits(specials == Specials::ieee ? encode_ieee(value) : encode(value)) {}
 
   explicit operator float() const {
+    if (specials == Specials::ieee) return decode_ieee(bits);
     const std::uint32_t magnitude = bits & magnitude_mask;
     const bool negative = bits >> sign_shift;
     const int exponent = int(magnitude >> mantissa_bits);
@@ -76,6 +78,37 @@ struct SmallFloat {
     if (specials == Specials::ieee)
       return Bits(std::uint32_t(top_exponent) << mantissa_bits | 1u << (mantissa_bits - 1));
     return specials == Specials::finite ? Bits(magnitude_mask) : Bits(1u << sign_shift);
+  }
+
+  // With infinities the fields are a float's, shortened: moving bits is enough, and the processor
+  // rounds subnormals when a constant aligns their last place with a float's.
+  static constexpr int dropped = 23 - mantissa_bits;
+
+  static Bits encode_ieee(float value) {
+    const std::uint32_t all = detail::bits_of(value), sign = all >> 31 << sign_shift;
+    std::uint32_t x = all & 0x7FFFFFFFu;
+    if (x >= std::uint32_t(bias + 1 + 127) << 23)
+      return Bits(sign | (x > 0x7F800000u ? nan_bits() : std::uint32_t(top_exponent) << mantissa_bits));
+    if (x < std::uint32_t(1 - bias + 127) << 23) {
+      const std::uint32_t aligner = std::uint32_t(1 - bias + dropped + 127) << 23;
+      return Bits(sign | (detail::bits_of(detail::float_of(x) + detail::float_of(aligner)) - aligner));
+    }
+    x -= std::uint32_t(127 - bias) << 23;
+    x += (1u << (dropped - 1)) - 1 + (x >> dropped & 1);
+    return Bits(sign | x >> dropped);
+  }
+
+  static float decode_ieee(Bits code) {
+    const std::uint32_t sign = std::uint32_t(code >> sign_shift & 1) << 31;
+    const std::uint32_t magnitude = code & magnitude_mask;
+    std::uint32_t x = (magnitude << dropped) + (std::uint32_t(127 - bias) << 23);
+    if (magnitude >= std::uint32_t(top_exponent) << mantissa_bits) {
+      x = magnitude << dropped | 0x7F800000u;
+    } else if (magnitude < 1u << mantissa_bits) {  // subnormal: give it a leading one, take it off
+      const std::uint32_t aligner = std::uint32_t(1 - bias + 127) << 23;
+      x = detail::bits_of(detail::float_of(x + (1u << 23)) - detail::float_of(aligner));
+    }
+    return detail::float_of(sign | x);
   }
 
   static Bits encode(float value) {

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-
 def rebuild_storage(data: bytes, device: str) -> _storage.UntypedStorage:
     """A storage with these bytes on a device."""
     made = _factory.new_empty((len(data),), dtype_named("uint8"))
@@ -91,6 +90,4 @@ def _deepcopy_tensor(self: _tensor.Tensor, memo: dict[Any, Any]) -> _tensor.Tens
 
 
 _tensor.install_methods({"__reduce_ex__": _reduce_tensor, "__deepcopy__": _deepcopy_tensor})
-_storage.install_methods(
-    {"__reduce_ex__": _reduce_storage, "__deepcopy__": _deepcopy_storage}
-)
+_storage.install_methods({"__reduce_ex__": _reduce_storage, "__deepcopy__": _deepcopy_storage})

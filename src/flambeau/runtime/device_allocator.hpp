@@ -11,101 +11,94 @@
 #include <mutex>
 #include <new>
 
-#include "allocator_reports.hpp"
+#include "allocator_books.hpp"
 #include "pending_events.hpp"
-#include "pool.hpp"
 #include "release_policy.hpp"
 
 namespace flambeau {
 
-struct DeviceAllocator {
+struct DeviceAllocator : private AllocatorBooks {
   using Lock = std::unique_lock<std::mutex>;
 
   DeviceAllocator(int device, const DriverTable *driver, const AllocatorSettings *settings)
-      : device_(device), driver_(driver), settings_(settings) {}
+      : AllocatorBooks(device, settings, this, release_storage), driver_(driver) {}
 
   // The device's primary context; known before the first call of allocate().
   void set_context(CUcontext context) { context_ = context; }
 
+  // What the device has in all; known before the first call of allocate().
+  void set_total(std::size_t bytes) { total_ = bytes; }
+
   // A cached block, or null: then call allocate(). Makes no driver call.
   Block *allocate_cached(std::size_t bytes, CUstream stream) {
     Lock lock(mutex_);
-    if (!pending_.empty() && !captures_) return nullptr;
-    return take_cached(request(bytes, stream, &default_pool_));
+    if (slow_ || (!pending_.empty() && !captures_)) return nullptr;
+    return take_cached(request(bytes, stream, &default_pool_, nullptr));
   }
 
   // A block, from the driver if need be; null with `failure` filled. May wait, and needs the
-  // device's context to be current.
-  Block *allocate(std::size_t bytes, CUstream stream, AllocationFailure *failure) {
+  // device's context to be current. `stack` says who asks, if the history keeps that.
+  Block *allocate(std::size_t bytes, CUstream stream, const StackNode *stack,
+                  AllocationFailure *failure) {
     Lock lock(mutex_);
-    const Request wanted = request(bytes, stream, &default_pool_);
-    if (!captures_) failure->status = poll(lock);
-    if (failure->status != CUDA_SUCCESS) return nullptr;
-    if (Block *block = take_cached(wanted)) return block;
-    collect_garbage(lock);
-    Block *block = new_segment(wanted, lock, failure);
-    if (!block && out_of_memory(failure) && release_oversize(wanted, lock))
-      block = new_segment(wanted, lock, failure);
-    if (!block && out_of_memory(failure) && !captures_) {
-      const CUresult status = flush(lock);
-      if (status != CUDA_SUCCESS) failure->status = status;
-      if (!out_of_memory(failure)) return nullptr;
-      ++stats_.alloc_retries;
-      block = new_segment(wanted, lock, failure);
+    if (!captures_) {
+      mark_deferred(lock);
+      failure->status = poll(lock);
     }
-    if (block) return hand_out(block, wanted);
-    if (!out_of_memory(failure)) return nullptr;
-    // The flush may have returned a part of a segment that is otherwise in use.
-    if (Block *found = take_cached(wanted)) return found;
-    ++stats_.ooms;
-    describe(wanted, failure);
+    if (failure->status != CUDA_SUCCESS) return nullptr;
+    const Request wanted = request(bytes, stream, pool_for(stream), stack);
+    ++wanted.pool->pins;  // it stays while the lock is let go
+    Block *block = find_memory(wanted, lock, failure);
+    --wanted.pool->pins;
+    if (block || !out_of_memory(failure)) return block;
+    ++(failure->refusal == Refusal::rejection ? stats_.oom_rejections : stats_.ooms);
+    describe(wanted, lock, failure);
     return nullptr;
   }
 
   // The block works for another stream too.
-  void record_use(Block *block, const StreamUse &use) {
+  void record_use(Block *block, StreamUse use) {
     Lock lock(mutex_);
     if (use == StreamUse{context_, block->segment->stream}) return;
     for (const StreamUse &known : block->uses)
       if (known == use) return;
+    use.captured = captures_ > 0;
     block->uses.push_back(use);
   }
 
   // Take a block back. Never waits: it is called where a tensor dies.
-  void release(Block *block) {
+  void release(Block *block, const StackNode *stack = nullptr) {
     Lock lock(mutex_);
     const PoolKind kind = block->segment->kind;
     stats_.allocation.sub(kind, 1);
     stats_.allocated_bytes.sub(kind, block->size);
-    if (block->size >= settings_->max_split_size) stats_.oversize_allocations.sub(1);
+    if (block->oversize) stats_.oversize_allocations.sub(1), block->oversize = false;
     block->raw = false;
+    if (history_.on()) {
+      if (stack) block->stack = stack;
+      record(TraceAction::free_requested, block);
+    }
     if (block->uses.empty() || dead_) {
       block->uses.clear();
       make_free(block);
       return;
     }
-    std::vector<StreamUse> uses;
-    uses.swap(block->uses);
     block->state = BlockState::pending;
-    block->events = static_cast<int>(uses.size());
-    for (const StreamUse &use : uses) {
-      CUevent event = pending_.idle_event(use);
-      lock.unlock();
-      const CUresult status = PendingEvents<Block>::record(driver_, use, &event);
-      lock.lock();
-      if (status == CUDA_SUCCESS) {
-        pending_.push(use, event, block);
-      } else {
-        pending_.give_back(use, event);
-        stranded_.push_back(block);
-      }
+    if (captures_) {
+      deferred_.push_back(block);  // an event recorded now would become a part of the graph
+      update_slow();
+    } else {
+      mark_uses(block, lock);
     }
   }
 
   // Wait for pending blocks and give every wholly free segment back to the driver.
   CUresult empty_cache() {
     Lock lock(mutex_);
-    return dead_ ? CUDA_SUCCESS : flush(lock);
+    if (dead_) return CUDA_SUCCESS;
+    if (captures_) return flush_dead_pools(lock);
+    mark_deferred(lock);
+    return flush(lock);
   }
 
   // The raw block at this address becomes the caller's to drop; null if there is none.
@@ -117,19 +110,137 @@ struct DeviceAllocator {
     return block;
   }
 
-  std::vector<SegmentInfo> snapshot() {
+  // -- private pools -------------------------------------------------------------------------------
+
+  // Make a pool with one user, or add a user to it.
+  void retain_pool(PoolId id, const SegmentSource *source = nullptr, bool serves_on_oom = false,
+                   bool splits = true) {
     Lock lock(mutex_);
-    std::vector<SegmentInfo> all;
-    for (const auto &[address, segment] : segments_) {
-      SegmentInfo info{address,       segment->size,     segment->stream,
-                       segment->kind, segment->pool->id, {}};
-      for (const Block *b = segment->first; b; b = b->next)
-        info.blocks.push_back({b->address(), b->size, b->requested, b->state});
-      all.push_back(std::move(info));
+    std::unique_ptr<Pool> &pool = pools_[id];
+    if (pool) {
+      ++pool->users;
+      return;
     }
-    return all;
+    pool = std::make_unique<Pool>();
+    pool->id = id;
+    pool->is_default = false;
+    pool->source = source;
+    pool->serves_on_oom = serves_on_oom;
+    pool->splits = splits;
   }
 
+  // One user less. What is left of a pool without users goes back to the driver at the next flush.
+  bool drop_pool(PoolId id) {
+    Lock lock(mutex_);
+    const auto found = pools_.find(id);
+    if (found == pools_.end() || !found->second->users) return false;
+    --found->second->users;
+    erase_dead_pools();
+    return true;
+  }
+
+  std::int64_t pool_users(PoolId id) {
+    Lock lock(mutex_);
+    const auto found = pools_.find(id);
+    return found == pools_.end() ? 0 : found->second->users;
+  }
+
+  // From now on what the filter says yes to is allocated from this pool; false if there is none.
+  // Routes nest: the newest one that says yes counts. While a capture runs, `capturing` routes make
+  // the allocator leave events alone.
+  bool begin_route(PoolId id, RouteFilter filter, void *context, bool capturing) {
+    Lock lock(mutex_);
+    const auto found = pools_.find(id);
+    if (found == pools_.end()) return false;
+    routes_.push_back({found->second.get(), filter, context});
+    captures_ += capturing;
+    update_slow();
+    return true;
+  }
+
+  bool end_route(PoolId id, void *context, bool capturing) {
+    Lock lock(mutex_);
+    for (auto route = routes_.rbegin(); route != routes_.rend(); ++route) {
+      if (!(route->pool->id == id) || route->context != context) continue;
+      routes_.erase(std::next(route).base());
+      captures_ -= capturing;
+      update_slow();
+      return true;
+    }
+    return false;
+  }
+
+  bool has_route(PoolId id, void *context) {
+    Lock lock(mutex_);
+    for (const Route &route : routes_)
+      if (route.pool->id == id && route.context == context) return true;
+    return false;
+  }
+
+  // Give the free segments of pools without users back; waits for nothing but the driver.
+  CUresult flush_dead() {
+    Lock lock(mutex_);
+    return dead_ ? CUDA_SUCCESS : flush_dead_pools(lock);
+  }
+
+  std::vector<std::pair<PoolId, StatArray>> pool_stats() {
+    Lock lock(mutex_);
+    return {pool_reserved_.begin(), pool_reserved_.end()};
+  }
+
+  // -- history -------------------------------------------------------------------------------------
+
+  void start_history(StackUse stacks, std::size_t most, unsigned skipped_actions, bool clear) {
+    Lock lock(mutex_);
+    if (clear) history_.clear();
+    history_.start(stacks, most, skipped_actions);
+    update_slow();
+  }
+  void stop_history() {
+    Lock lock(mutex_);
+    history_.stop();
+    update_slow();
+  }
+  void clear_history() {
+    Lock lock(mutex_);
+    history_.clear();
+  }
+  std::vector<TraceEntry> trace() {
+    Lock lock(mutex_);
+    return history_.entries();
+  }
+  // The entry of a snapshot is made after it, so that the next one shows it.
+  void note_snapshot() {
+    Lock lock(mutex_);
+    if (!history_.on()) return;
+    const auto active = stats_.active_bytes.of[ALL_POOLS].current;
+    history_.record({TraceAction::snapshot, 0, static_cast<std::size_t>(active), nullptr, {},
+                     nullptr});
+  }
+  void annotate(const Block *block, Metadata text, const StackNode *stack) {
+    Lock lock(mutex_);
+    if (!history_.on()) return;
+    history_.record({TraceAction::annotate, block->address(), block->requested,
+                     block->segment->stream, block->segment->pool->id, stack, 0, std::move(text)});
+  }
+  // The stack of the block that starts here: null if there is none or no stack was kept.
+  const StackNode *stack_at(CUdeviceptr address) {
+    Lock lock(mutex_);
+    const Block *block = find(address);
+    return block && block->address() == address && block->state == BlockState::allocated
+               ? block->stack : nullptr;
+  }
+
+  // -- reports -------------------------------------------------------------------------------------
+
+  std::vector<SegmentInfo> snapshot() {
+    Lock lock(mutex_);
+    return list_segments(segments_);
+  }
+  Balance balance() {
+    Lock lock(mutex_);
+    return balance_of(segments_, &default_pool_, LARGE_POOL, nullptr);
+  }
   DeviceStats stats() {
     Lock lock(mutex_);
     return stats_;
@@ -172,17 +283,14 @@ struct DeviceAllocator {
   }
 
  private:
-  struct Request {
-    std::size_t bytes, size;  // asked for, and rounded
-    CUstream stream;
-    Pool *pool;
-    PoolKind kind;
-  };
-
-  Request request(std::size_t bytes, CUstream stream, Pool *pool) const {
-    const std::size_t size = settings_->round(bytes);
-    return {bytes, size, stream, pool, size <= SMALL_LIMIT ? SMALL_POOL : LARGE_POOL};
+  Pool *pool_for(CUstream stream) {
+    for (auto route = routes_.rbegin(); route != routes_.rend(); ++route)
+      if (route->filter(route->context, stream)) return route->pool;
+    return &default_pool_;
   }
+
+  // Whether allocate_cached() has to leave everything to allocate().
+  void update_slow() { slow_ = !routes_.empty() || !deferred_.empty() || history_.on(); }
 
   static bool out_of_memory(const AllocationFailure *failure) {
     return failure->status == CUDA_ERROR_OUT_OF_MEMORY;
@@ -190,109 +298,69 @@ struct DeviceAllocator {
 
   // -- handing out ---------------------------------------------------------------------------------
 
-  Block *take_cached(const Request &wanted) {
-    FreeList *list = wanted.pool->free_list(wanted.kind, wanted.stream);
-    ++searches_;
-    Block *block = list->best(wanted.size);
-    if (!block || !fits(block, wanted)) return nullptr;
-    list->erase(block);
-    return hand_out(block, wanted);
-  }
-
-  // With a maximal split size, large blocks are kept for requests that use most of them.
-  bool fits(const Block *block, const Request &wanted) const {
-    const std::size_t most = settings_->max_split_size;
-    if (wanted.size < most) return block->size < most;
-    return block->size - wanted.size < settings_->max_non_split_rounding;
-  }
-
-  bool should_split(const Block *block, const Request &wanted) const {
-    const std::size_t rest = block->size - wanted.size;
-    if (!wanted.pool->splits) return false;
-    if (wanted.kind == SMALL_POOL) return rest >= MIN_BLOCK;
-    return wanted.size < settings_->max_split_size && rest > SMALL_LIMIT;
-  }
-
-  Block *hand_out(Block *block, const Request &wanted) {
-    const PoolKind kind = wanted.kind;
-    const bool was_split = block->is_split();
-    if (should_split(block, wanted)) {
-      Block *rest = split(block, wanted.size);
-      if (was_split) {
-        stats_.inactive_split_bytes.sub(kind, block->size);
-      } else {
-        stats_.inactive_split.add(kind, 1);
-        stats_.inactive_split_bytes.add(kind, rest->size);
-      }
-    } else if (was_split) {
-      stats_.inactive_split.sub(kind, 1);
-      stats_.inactive_split_bytes.sub(kind, block->size);
+  // From the cache or from the driver, with all that may be tried; null with the status.
+  Block *find_memory(const Request &wanted, Lock &lock, AllocationFailure *failure) {
+    if (Block *block = take_cached(wanted)) return block;
+    collect_garbage(lock);
+    Block *block = new_segment(wanted, lock, failure);
+    if (block) return hand_out(block, wanted);
+    if (!out_of_memory(failure) || failure->refusal == Refusal::rejection) return nullptr;
+    if (Block *found = take_from_reserve(wanted)) return found;
+    if (release_oversize(wanted, lock)) block = new_segment(wanted, lock, failure);
+    if (!block && out_of_memory(failure) && !captures_) {
+      const CUresult status = flush(lock);
+      if (status != CUDA_SUCCESS) failure->status = status;
+      if (!out_of_memory(failure)) return nullptr;
+      ++stats_.alloc_retries;
+      block = new_segment(wanted, lock, failure);
     }
-    stats_.allocation.add(kind, 1);
-    stats_.allocated_bytes.add(kind, block->size);
-    stats_.active.add(kind, 1);
-    stats_.active_bytes.add(kind, block->size);
-    stats_.requested_bytes.add(kind, wanted.bytes);
-    if (block->size >= settings_->max_split_size) stats_.oversize_allocations.add(1);
-    block->state = BlockState::allocated;
-    block->bytes = block->requested = wanted.bytes;
-    block->references.store(1, std::memory_order_relaxed);
-    block->version.store(0, std::memory_order_relaxed);
-    block->resizable = true;
-    return block;
+    if (block) return hand_out(block, wanted);
+    // The flush may have returned a part of a segment that is otherwise in use.
+    return out_of_memory(failure) ? take_cached(wanted) : nullptr;
   }
 
-  // Cut a block that is in no free list to `size`; the rest goes into the free list.
-  Block *split(Block *block, std::size_t size) {
-    Block *rest = make_block(block->segment);
-    rest->data = block->data + size;
-    rest->size = block->size - size;
-    rest->previous = block;
-    rest->next = block->next;
-    if (rest->next) rest->next->previous = rest;
-    block->next = rest;
-    block->size = size;
-    block->segment->free_list->insert(rest);
-    return rest;
+  // Some private pools lend what they have free.
+  Block *take_from_reserve(Request wanted) {
+    if (!wanted.pool->is_default) return nullptr;
+    for (const auto &[id, pool] : pools_) {
+      if (!pool->serves_on_oom) continue;
+      wanted.pool = pool.get();
+      if (Block *block = take_cached(wanted)) return block;
+    }
+    return nullptr;
   }
 
   // -- taking back ---------------------------------------------------------------------------------
 
-  void make_free(Block *block) {
-    const PoolKind kind = block->segment->kind;
-    stats_.active.sub(kind, 1);
-    stats_.active_bytes.sub(kind, block->size);
-    stats_.requested_bytes.sub(kind, block->requested);
-    std::int64_t parts = 0, part_bytes = 0;
-    for (Block *neighbour : {block->previous, block->next}) {
-      if (!neighbour || neighbour->state != BlockState::free) continue;
-      parts -= 1;
-      part_bytes -= static_cast<std::int64_t>(neighbour->size);
-      absorb(block, neighbour);
+  // One event for each use that runs now; with none the block is free.
+  void mark_uses(Block *block, Lock &lock) {
+    std::vector<StreamUse> uses;
+    for (const StreamUse &use : block->uses)
+      if (!use.captured) uses.push_back(use);
+    block->uses.clear();
+    if (uses.empty()) return make_free(block);
+    block->events = static_cast<int>(uses.size());
+    for (const StreamUse &use : uses) {
+      CUevent event = pending_.idle_event(use);
+      lock.unlock();
+      const CUresult status = PendingEvents<Block>::record(driver_, use, &event);
+      lock.lock();
+      if (status == CUDA_SUCCESS) {
+        pending_.push(use, event, block);
+      } else {
+        pending_.give_back(use, event);
+        stranded_.push_back(block);
+      }
     }
-    block->state = BlockState::free;
-    block->freed_at = searches_;
-    block->segment->free_list->insert(block);
-    if (block->is_split()) {
-      parts += 1;
-      part_bytes += static_cast<std::int64_t>(block->size);
-    }
-    stats_.inactive_split.move(kind, parts);
-    stats_.inactive_split_bytes.move(kind, part_bytes);
   }
 
-  void absorb(Block *block, Block *neighbour) {
-    block->segment->free_list->erase(neighbour);
-    block->size += neighbour->size;
-    if (neighbour == block->previous) {
-      block->data = neighbour->data;
-      block->previous = neighbour->previous;
-      (block->previous ? block->previous->next : block->segment->first) = block;
-    } else {
-      block->next = neighbour->next;
-      if (block->next) block->next->previous = block;
-    }
-    recycle(neighbour);
+  // Blocks freed while a capture ran.
+  void mark_deferred(Lock &lock) {
+    if (deferred_.empty()) return;
+    std::vector<Block *> blocks;
+    blocks.swap(deferred_);
+    update_slow();
+    for (Block *block : blocks) mark_uses(block, lock);
   }
 
   void event_passed(Block *block) {
@@ -311,70 +379,60 @@ struct DeviceAllocator {
     const std::size_t size = settings_->segment_size(wanted.size);
     const std::size_t reserved = stats_.reserved_bytes.of[ALL_POOLS].current + reserving_;
     failure->status = CUDA_ERROR_OUT_OF_MEMORY;
+    failure->refusal = Refusal::limit;
     if (size < wanted.size || size > limit_ || reserved > limit_ - size) return nullptr;
+    failure->refusal = Refusal::rejection;
+    if (settings_->reject_early && reserved + size > configured_limit()) return nullptr;
     segments_returned_.wait(lock, [this] { return returning_ == 0; });
     CUdeviceptr address = 0;
     reserving_ += size;
     lock.unlock();
     {
       OutsideCapture outside(driver_);
-      failure->status = driver_->MemAlloc(&address, size);
+      failure->status = ask(wanted, size, &address, &failure->refusal);
     }
     lock.lock();
     reserving_ -= size;
     return failure->status == CUDA_SUCCESS ? add_segment(wanted, address, size) : nullptr;
   }
 
-  Block *add_segment(const Request &wanted, CUdeviceptr address, std::size_t size) {
-    Segment *segment = new Segment();
-    segment->address = address;
-    segment->size = size;
-    segment->stream = wanted.stream;
-    segment->serial = ++segment_serial_;
-    segment->kind = wanted.kind;
-    segment->pool = wanted.pool;
-    segment->free_list = wanted.pool->free_list(wanted.kind, wanted.stream);
-    segments_[address] = segment;
-    Block *block = segment->first = make_block(segment);
-    block->data = reinterpret_cast<char *>(address);
-    block->size = size;
-    ++stats_.device_allocs;
-    stats_.segment.add(segment->kind, 1);
-    stats_.reserved_bytes.add(segment->kind, size);
-    if (!segment->pool->is_default) segment->pool->reserved_bytes.add(segment->kind, size);
-    if (size >= settings_->max_split_size) stats_.oversize_segments.add(1);
-    return block;
+  CUresult ask(const Request &wanted, std::size_t size, CUdeviceptr *address, Refusal *refusal) {
+    const SegmentSource *source = wanted.pool->source;
+    *refusal = source ? Refusal::source : Refusal::driver;
+    if (!source) return driver_->MemAlloc(address, size);
+    void *memory = source->allocate(static_cast<ssize_t>(size), device_, wanted.stream);
+    *address = reinterpret_cast<CUdeviceptr>(memory);
+    return memory ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
   }
 
-  void forget_segment(Segment *segment) {
-    const std::size_t size = segment->size;
-    segment->free_list->erase(segment->first);
-    recycle(segment->first);
-    segments_.erase(segment->address);
-    ++stats_.device_frees;
-    stats_.segment.sub(segment->kind, 1);
-    stats_.reserved_bytes.sub(segment->kind, size);
-    if (!segment->pool->is_default) segment->pool->reserved_bytes.sub(segment->kind, size);
-    if (size >= settings_->max_split_size) stats_.oversize_segments.sub(1);
-    delete segment;
+  std::size_t configured_limit() const {
+    return static_cast<std::size_t>(settings_->configured_fraction * static_cast<double>(total_) +
+                                    0.5);
   }
 
-  // Give wholly free segments back to the driver.
+  struct Range {
+    CUdeviceptr address;
+    std::size_t size;
+    CUstream stream;
+    const SegmentSource *source;
+  };
+
+  // Give wholly free segments back to where they came from.
   CUresult return_segments(const std::vector<Segment *> &segments, Lock &lock) {
-    std::vector<CUdeviceptr> addresses;
+    std::vector<Range> ranges;
     for (Segment *segment : segments) {
-      addresses.push_back(segment->address);
+      ranges.push_back({segment->address, segment->size, segment->stream, segment->pool->source});
       forget_segment(segment);
     }
-    if (addresses.empty()) return CUDA_SUCCESS;
+    if (ranges.empty()) return CUDA_SUCCESS;
     CUresult result = CUDA_SUCCESS;
     ++returning_;
     lock.unlock();
     {
       ContextScope scope(driver_, context_);
       OutsideCapture outside(driver_);
-      for (const CUdeviceptr address : addresses) {
-        const CUresult status = driver_->MemFree(address);
+      for (const Range &range : ranges) {
+        const CUresult status = give_back(range);
         if (result == CUDA_SUCCESS) result = status;
       }
     }
@@ -384,8 +442,11 @@ struct DeviceAllocator {
     return result;
   }
 
-  static bool is_whole(const Segment *segment) {
-    return segment->first->state == BlockState::free && !segment->first->next;
+  CUresult give_back(const Range &range) {
+    if (!range.source) return driver_->MemFree(range.address);
+    range.source->release(reinterpret_cast<void *>(range.address), range.size, device_,
+                          range.stream);
+    return CUDA_SUCCESS;
   }
 
   CUresult flush(Lock &lock) {
@@ -394,11 +455,20 @@ struct DeviceAllocator {
         pending_.wait(driver_, lock, [this](Block *block) { event_passed(block); });
     if (status == CUDA_SUCCESS) status = free_stranded(lock);
     if (status != CUDA_SUCCESS) return status;
+    return return_whole(lock, [](const Pool *pool) { return pool->is_default || !pool->users; });
+  }
+
+  CUresult flush_dead_pools(Lock &lock) {
+    return return_whole(lock, [](const Pool *pool) { return !pool->is_default && !pool->users; });
+  }
+
+  template <class Chosen> CUresult return_whole(Lock &lock, Chosen chosen) {
     std::vector<Segment *> whole;
     for (const auto &[address, segment] : segments_)
-      if (is_whole(segment) && (segment->pool->is_default || !segment->pool->users))
-        whole.push_back(segment);
-    return return_segments(whole, lock);
+      if (is_whole(segment) && chosen(segment->pool)) whole.push_back(segment);
+    const CUresult status = return_segments(whole, lock);
+    erase_dead_pools();
+    return status;
   }
 
   // Blocks for which no event could be recorded are free once the whole device has caught up.
@@ -442,73 +512,41 @@ struct DeviceAllocator {
     return_segments(choose_idle(std::move(idle), searches_, excess), lock);
   }
 
-  void describe(const Request &wanted, AllocationFailure *failure) {
+  void describe(const Request &wanted, Lock &lock, AllocationFailure *failure) {
     failure->requested = wanted.bytes;
+    failure->rounded = wanted.size;
     failure->segment_size = settings_->segment_size(wanted.size);
+    failure->stream = wanted.stream;
+    failure->pool = wanted.pool->id;
     failure->allocated = stats_.allocated_bytes.of[ALL_POOLS].current;
     failure->reserved = stats_.reserved_bytes.of[ALL_POOLS].current;
     failure->limit = limit_;
-    for (const auto &[address, segment] : segments_)
-      for (const Block *block = segment->first; block; block = block->next) {
-        if (block->state != BlockState::free) continue;
-        if (!segment->pool->is_default) failure->private_free += block->size;
-        if (block->size > failure->largest_free) failure->largest_free = block->size;
-      }
-  }
-
-  // -- blocks --------------------------------------------------------------------------------------
-
-  Block *find(CUdeviceptr address) const {
-    auto it = segments_.upper_bound(address);
-    if (it == segments_.begin()) return nullptr;
-    for (Block *block = (--it)->second->first; block; block = block->next)
-      if (address - block->address() < block->size) return block;
-    return nullptr;
+    if (failure->refusal == Refusal::rejection) failure->limit = configured_limit();
+    failure->balance = balance_of(segments_, wanted.pool, wanted.kind, wanted.stream);
+    lock.unlock();
+    driver_->MemGetInfo(&failure->free, &failure->total);
+    lock.lock();
+    if (history_.on())
+      history_.record({TraceAction::oom, failure->free, wanted.size, wanted.stream,
+                       wanted.pool->id, wanted.stack});
   }
 
   static void release_storage(Storage *storage) {
     Block *block = static_cast<Block *>(storage);
     if (on_release) on_release(block);
-    block->allocator->release(block);
+    block->allocator->release(block, gather_stack ? gather_stack() : nullptr);
   }
 
-  Block *make_block(Segment *segment) {
-    Block *block = spare_;
-    if (block) {
-      spare_ = block->next;
-      block->next = block->previous = nullptr;
-    } else {
-      block = new Block();
-      block->allocator = this;
-      block->device = static_cast<std::int16_t>(device_);
-      block->release = release_storage;
-    }
-    block->segment = segment;
-    block->state = BlockState::free;
-    return block;
-  }
-
-  void recycle(Block *block) {
-    block->previous = nullptr;
-    block->next = spare_;
-    spare_ = block;
-  }
-
-  const int device_;
   CUcontext context_ = nullptr;
   const DriverTable *const driver_;
-  const AllocatorSettings *const settings_;
 
   std::mutex mutex_;
-  Pool default_pool_;
-  DeviceStats stats_;
-  std::map<CUdeviceptr, Segment *> segments_;
-  std::int64_t segment_serial_ = 0;
-  std::int64_t searches_ = 0;  // of free lists; the clock of block ages
+  bool slow_ = false;  // see update_slow()
   PendingEvents<Block> pending_;
   std::vector<Block *> stranded_;  // once per event that could not be recorded
-  Block *spare_ = nullptr;
+  std::vector<Block *> deferred_;  // freed while a capture ran, not marked yet
   std::size_t limit_ = SIZE_MAX;
+  std::size_t total_ = 0;
   std::size_t reserving_ = 0;  // bytes being asked of the driver
   int returning_ = 0;          // threads giving segments back
   std::condition_variable segments_returned_;
@@ -519,6 +557,8 @@ struct DeviceAllocator {
   bool is_dead() const { return dead_; }
   // Told of each block before it is taken back, if not null.
   static inline void (*on_release)(Block *) = nullptr;
+  // Says where a block is given back, if not null.
+  static inline const StackNode *(*gather_stack)() = nullptr;
   static bool owns(const Storage *storage) { return storage->release == release_storage; }
 };
 

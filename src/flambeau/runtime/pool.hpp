@@ -58,6 +58,9 @@ struct AllocatorSettings {
 
 struct PoolId {
   std::int64_t first = 0, second = 0;
+
+  PoolId() = default;
+  PoolId(std::int64_t a, std::int64_t b) : first(a), second(b) {}
   bool operator<(const PoolId &other) const {
     return std::tie(first, second) < std::tie(other.first, other.second);
   }

@@ -138,7 +138,7 @@ void work(DeviceAllocator &device, PinnedAllocator &pinned, unsigned seed) {
       const CUstream on = stream(random() % 3);
       AllocationFailure failure;
       Block *block = device.allocate_cached(bytes, on);
-      if (!block) block = device.allocate(bytes, on, &failure);
+      if (!block) block = device.allocate(bytes, on, nullptr, &failure);
       if (!block) {
         require(failure.status == CUDA_ERROR_OUT_OF_MEMORY, "only memory runs out");
         drop_all();

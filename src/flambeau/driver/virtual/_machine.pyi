@@ -43,11 +43,8 @@ def explain(status: int) -> str | None:
 def clock() -> int:
     """The host's modelled time in nanoseconds since the machine started; 0 before."""
 
-def uuids() -> list[str]:
-    """The configured devices' names, ``GPU-`` and 36 characters each."""
-
 def device_uuid(name: str, index: int) -> str:
-    """The same of one model name and physical index."""
+    """``GPU-`` and 36 characters, for a model's name and a physical index."""
 
 def visible_devices(variable: str | None, uuids: Sequence[str]) -> list[int]:
     """Which devices a value of ``CUDA_VISIBLE_DEVICES`` shows, in its order; None: unset."""
@@ -73,9 +70,7 @@ def register_function(ordinal: int, code: int) -> int:
 def life_of_context(ordinal: int) -> int:
     """A number that changes when a device's context is destroyed."""
 
-def unregister(
-    ordinal: int, life: int, functions: Sequence[int], variables: Sequence[int]
-) -> int:
+def unregister(ordinal: int, life: int, functions: Sequence[int], variables: Sequence[int]) -> int:
     """Wait for the device's work, then forget functions and free variables; the wait's status.
 
     Only the wait if the context has been destroyed since its `life` was asked for.

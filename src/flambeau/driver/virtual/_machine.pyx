@@ -2,7 +2,7 @@
 # distutils: language = c++
 """The virtual machine's compiled part: it owns the one machine and fills the driver table."""
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.stdint cimport uint64_t, uintptr_t
 from libc.string cimport memcpy
 from libcpp cimport bool as cbool
 from libcpp.string cimport string
@@ -43,7 +43,6 @@ cdef extern from "flambeau/driver/virtual/entries/table.hpp" namespace "flambeau
     const DriverTable& driver_table()
     cbool end_process()
     cbool reset_process()
-    vector[string] machine_uuids(const Setup&)
     vector[int] visible_devices_of "flambeau::vgpu::visible_devices"(const char*, const vector[string]&)
     cbool running()
     CUuuid uuid_of "flambeau::vgpu::device_uuid"(const string&, int)
@@ -212,10 +211,6 @@ def explain(int status):
 
 def clock():
     return clock_now()
-
-
-def uuids():
-    return [u.decode() for u in machine_uuids(machine_setup())]
 
 
 def visible_devices(variable, list uuids):

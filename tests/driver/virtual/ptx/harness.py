@@ -71,8 +71,14 @@ class Module:
             assert len(raw) == count, f"argument of {len(raw)} bytes where {count} are taken"
             packed[offset : offset + count] = raw
         return _engine.run_grid(
-            self.loaded.kernels[name], dimensions(grid), dimensions(block), shared, bytes(packed),
-            ranges, workers, **options,
+            self.loaded.kernels[name],
+            dimensions(grid),
+            dimensions(block),
+            shared,
+            bytes(packed),
+            ranges,
+            workers,
+            **options,
         )
 
     def run(self, *arguments: object, **options: object) -> _engine.GridOutcome:
@@ -99,8 +105,11 @@ def elementwise_ptx(body: str, arrays: list[np.ndarray]) -> str:
     lines += [f".reg .b64 %p_{name};" for name in names]
     lines += [f".reg .{register_type(a)} %{n};" for n, a in zip(names, arrays, strict=True)]
     lines += [
-        "mov.u32 %t, %ctaid.x;", "mov.u32 %n, %ntid.x;", "mov.u32 %s, %tid.x;",
-        "mad.lo.s32 %t, %t, %n, %s;", "cvt.u64.u32 %i, %t;",
+        "mov.u32 %t, %ctaid.x;",
+        "mov.u32 %n, %ntid.x;",
+        "mov.u32 %s, %tid.x;",
+        "mad.lo.s32 %t, %t, %n, %s;",
+        "cvt.u64.u32 %i, %t;",
     ]
     for name, array in zip(names, arrays, strict=True):
         lines.append(f"ld.param.u64 %p_{name}, [p_{name}];")

@@ -207,3 +207,29 @@ def test_properties_and_signs():
     np.testing.assert_array_equal(finite, np.isfinite(F32))
     a, b = pairs(F32)
     same(apply("copysign.f32 %d, %a, %b;", np.float32, a, b), np.copysign(b, a))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "div.rn.f32 %d, %a, %b;",
+        "sub.f32 %d, %c, %c;",
+        "mul.f32 %d, %a, %c;",
+        "fma.rn.f32 %d, %a, %c, %b;",
+        "sqrt.rn.f32 %d, %e;",
+        "rsqrt.approx.f32 %d, %e;",
+        "rcp.rn.f32 %d, %e; lg2.approx.f32 %d, %d;",
+        "sin.approx.f32 %d, %c;",
+        "neg.f32 %d, %c; add.f32 %d, %d, %c;",
+        ".reg .f64 %w; cvt.f64.f32 %w, %c; sub.f64 %w, %w, %w; cvt.rn.f32.f64 %d, %w;",
+    ],
+)
+def test_f32_has_one_nan(body):
+    zero, infinity, minus = (np.array([v], np.float32) for v in (0.0, np.inf, -1.0))
+    got = apply(body, np.float32, zero, zero, infinity, minus)
+    assert got.view(np.uint32)[0] == 0x7FFFFFFF
+
+
+def test_f64_keeps_the_sign_of_the_default_nan():
+    zero = np.zeros(1)
+    assert apply("div.rn.f64 %d, %a, %a;", np.float64, zero).view(np.uint64)[0] >> 51 == 0x1FFF

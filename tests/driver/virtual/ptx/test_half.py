@@ -90,8 +90,11 @@ def test_fma_of_halves_rounds_once():
 def test_pairs(kind, dtype):
     a, b, c = (RNG.standard_normal((500, 2)).astype(dtype) for _ in range(3))
     words = [v.view(np.uint32)[:, 0] for v in (a, b, c)]
-    got = apply(f"mul.rn.{kind} %d, %a, %b;" if kind == "f16x2" else
-                f"fma.rn.{kind} %d, %a, %b, %c;", np.uint32, *words)
+    got = apply(
+        f"mul.rn.{kind} %d, %a, %b;" if kind == "f16x2" else f"fma.rn.{kind} %d, %a, %b, %c;",
+        np.uint32,
+        *words,
+    )
     x, y, z = (v.astype(np.float64) for v in (a, b, c))
     expected = (x * y if kind == "f16x2" else x * y + z).astype(np.float32)
     got = got.view(dtype).reshape(-1, 2).astype(np.float32)

@@ -128,9 +128,7 @@ def test_extract_field(bits, sign):
     position, length = FIELDS[:, 0], FIELDS[:, 1]
     a = np.repeat(value, len(FIELDS))
     got = apply(f"bfe.{sign}{bits} %d, %a, %b, %c;", a.dtype, a, position, length)
-    expected = [
-        reference_bfe(int(value[0]), int(p), int(n), bits, sign == "s") for p, n in FIELDS
-    ]
+    expected = [reference_bfe(int(value[0]), int(p), int(n), bits, sign == "s") for p, n in FIELDS]
     np.testing.assert_array_equal(got, np.array(expected, a.dtype))
 
 

@@ -169,8 +169,10 @@ def philox(counter: np.ndarray, seed: int) -> np.ndarray:
     for _ in range(10):
         p0, p1 = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
         c = [
-            (p1 >> np.uint64(32)) ^ c[1] ^ np.uint64(k0), p1 & low,
-            (p0 >> np.uint64(32)) ^ c[3] ^ np.uint64(k1), p0 & low,
+            (p1 >> np.uint64(32)) ^ c[1] ^ np.uint64(k0),
+            p1 & low,
+            (p0 >> np.uint64(32)) ^ c[3] ^ np.uint64(k1),
+            p0 & low,
         ]
         k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
     return np.stack(c, 1).astype(np.uint32)
@@ -294,8 +296,14 @@ def test_single_precision_functions(cuda):
     cuda(SINGLE).run("functions", 2, 256, x, y, np.int32(x.size))
     wide = x.astype(np.float64)
     expected = [
-        np.exp(wide), np.log(wide), np.sin(wide), wide ** np.float64(np.float32(1.37)),
-        special.erf(wide), np.tanh(wide), 1 / wide, np.fmod(wide, np.float64(np.float32(0.7))),
+        np.exp(wide),
+        np.log(wide),
+        np.sin(wide),
+        wide ** np.float64(np.float32(1.37)),
+        special.erf(wide),
+        np.tanh(wide),
+        1 / wide,
+        np.fmod(wide, np.float64(np.float32(0.7))),
     ]
     with np.errstate(over="ignore"):
         narrow = np.stack(expected, 1).astype(np.float32)

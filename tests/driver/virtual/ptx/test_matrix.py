@@ -91,9 +91,7 @@ def test_half_precision_sums(cuda):
     a, b, c = (RNG.standard_normal(s).astype(np.float16) for s in ((16, 16), (16, 8), (16, 8)))
     pairs = np.ascontiguousarray(fragments_c(c)).view(np.uint32)
     out = np.zeros_like(pairs)
-    module = cuda(
-        source("m16n8k16", "f16.f16.f16.f16", (4, 2, 2), "f16")
-    )
+    module = cuda(source("m16n8k16", "f16.f16.f16.f16", (4, 2, 2), "f16"))
     module.run("product", 1, 32, fragments_a(a, 2), fragments_b(b, 2), pairs, out)
     expected = a.astype(np.float64) @ b + c
     np.testing.assert_array_equal(
@@ -124,12 +122,8 @@ def test_load_matrix(cuda):
     halves = out.view(np.uint16).reshape(32, 2, 4, 2)
     for matrix in range(4):
         for n in range(2):
-            np.testing.assert_array_equal(
-                halves[:, 0, matrix, n], x[matrix, GROUP, PLACE * 2 + n]
-            )
-            np.testing.assert_array_equal(
-                halves[:, 1, matrix, n], x[matrix, PLACE * 2 + n, GROUP]
-            )
+            np.testing.assert_array_equal(halves[:, 0, matrix, n], x[matrix, GROUP, PLACE * 2 + n])
+            np.testing.assert_array_equal(halves[:, 1, matrix, n], x[matrix, PLACE * 2 + n, GROUP])
 
 
 WMMA = """

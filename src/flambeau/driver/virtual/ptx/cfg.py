@@ -172,9 +172,7 @@ class Graph:
             index = max(work)
             work.remove(index)
             block = self.blocks[index]
-            block.live_out = frozenset().union(
-                *(self.blocks[s].live_in for s in block.successors)
-            )
+            block.live_out = frozenset().union(*(self.blocks[s].live_in for s in block.successors))
             live_in = generated[index] | (block.live_out - killed[index])
             if live_in != block.live_in:
                 block.live_in = live_in

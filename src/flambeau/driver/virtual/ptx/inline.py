@@ -110,8 +110,14 @@ class Inliner:
             over = Label(skip)
             into.body.append(
                 replace(
-                    call, opcode="bra", modifiers=(), operands=(over,), target=None,
-                    guard_negated=not call.guard_negated, results=(), arguments=(),
+                    call,
+                    opcode="bra",
+                    modifiers=(),
+                    operands=(over,),
+                    target=None,
+                    guard_negated=not call.guard_negated,
+                    results=(),
+                    arguments=(),
                 )
             )
         start = len(into.body)
@@ -186,9 +192,7 @@ class _Renamer:
             instruction,
             opcode="bra" if returns else instruction.opcode,
             modifiers=() if returns else instruction.modifiers,
-            operands=(
-                (Label(end),) if returns else tuple(map(self.operand, instruction.operands))
-            ),
+            operands=((Label(end),) if returns else tuple(map(self.operand, instruction.operands))),
             guard=self._register(instruction.guard),
             results=tuple(self._symbol(Symbol(r)).name for r in instruction.results),
             arguments=tuple(map(self._argument, instruction.arguments)),

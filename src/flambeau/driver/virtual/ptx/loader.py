@@ -159,7 +159,10 @@ def globals_in_order(module: Module, used: set[str]) -> list[GlobalRecord]:
             if symbol in module.variables:
                 visit(module.variables[symbol], (*path, variable.name))
         ordered[variable.name] = GlobalRecord(
-            variable.name, variable.align, variable.size, variable.initial.hex(),
+            variable.name,
+            variable.align,
+            variable.size,
+            variable.initial.hex(),
             [*variable.patches],
         )
 

@@ -127,9 +127,7 @@ def halves_compared(f: Lowering, i: Instruction) -> list[str]:
         for operand in i.operands[1:3]:
             word = f.value(f"lshr i32 {f.read(operand, 'i32')}, {shift}")
             values.append(from_half(f, f.value(f"trunc i32 {word} to i16"), kind))
-        results.append(
-            f.value(f"fcmp {_FLOAT_TESTS[test_of(i)]} float {values[0]}, {values[1]}")
-        )
+        results.append(f.value(f"fcmp {_FLOAT_TESTS[test_of(i)]} float {values[0]}, {values[1]}"))
     return results
 
 
@@ -242,7 +240,11 @@ def call_print(f: Lowering, i: Instruction) -> None:
     """The device's ``printf``."""
     f.unit.declare("fl_print", "declare i32 {}(ptr, i64, i64, i64) nounwind")
     count = f.call(
-        "i32", "fl_print", "ptr %ctx", "i64 %lbase", f"i64 {argument(f, i, 0, 'i64')}",
+        "i32",
+        "fl_print",
+        "ptr %ctx",
+        "i64 %lbase",
+        f"i64 {argument(f, i, 0, 'i64')}",
         f"i64 {argument(f, i, 1, 'i64')}",
     )
     if i.results:

@@ -10,6 +10,7 @@ from flambeau.driver.virtual.ptx.lower_integer import extend
 from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, lowers, width
 from flambeau.driver.virtual.ptx.rounding import (
     MODES,
+    canonical,
     flush,
     from_half,
     intrinsic,
@@ -94,10 +95,9 @@ def rectify(f: Lowering, value: str) -> str:
 def float_to_float(f: Lowering, i: Instruction, target: str, source: str) -> None:
     """Widening, narrowing and rounding to integral values."""
     value, kind = as_float(f, i.operands[1], source)
-    ftz = "ftz" in i.modifiers
     if "rna" in i.modifiers or ("relu" in i.modifiers and kind != "float"):
         i.unsupported()
-    if ftz and kind == "float":
+    if "ftz" in i.modifiers and kind == "float":
         value = flush(f, value)
     integral = next((m for m in i.modifiers if m in _INTEGRAL), None)
     if integral:
@@ -110,14 +110,21 @@ def float_to_float(f: Lowering, i: Instruction, target: str, source: str) -> Non
         value, kind = narrow(f, value, target, mode_of(i)), "float"
     if "sat" in i.modifiers:
         value = saturate(f, value, kind)
-    if target == "f32" and ftz:
-        value = flush(f, value)
     if target in {"f16", "bf16"}:
         same = target == source and not integral
         bits = to_half(f, value, target, "rn" if same else mode_of(i))
         f.write(i.operands[0], bits, "i16")
     else:
-        f.write(i.operands[0], value, kind)
+        f.write(i.operands[0], finish(f, i, value, target, source), kind)
+
+
+def finish(f: Lowering, i: Instruction, value: str, target: str, source: str) -> str:
+    """What else happens to an f32 result; f64 stays as it is."""
+    if target == "f32" and source != "f32":
+        value = canonical(f, value)
+    if target == "f32" and "ftz" in i.modifiers:
+        value = flush(f, value)
+    return value
 
 
 def widen(f: Lowering, value: str, kind: str) -> str:
@@ -134,9 +141,13 @@ def narrow(f: Lowering, value: str, target: str, mode: str) -> str:
         return near
     back = f.value(f"fpext float {near} to double")
     bits = step_towards(
-        f, f.value(f"bitcast float {near} to i32"), "i32",
-        f.value(f"fcmp ogt double {back}, {value}"), f.value(f"fcmp olt double {back}, {value}"),
-        f.value(f"fcmp olt double {value}, 0.0"), mode,
+        f,
+        f.value(f"bitcast float {near} to i32"),
+        "i32",
+        f.value(f"fcmp ogt double {back}, {value}"),
+        f.value(f"fcmp olt double {back}, {value}"),
+        f.value(f"fcmp olt double {value}, 0.0"),
+        mode,
     )
     return f.value(f"bitcast i32 {bits} to float")
 

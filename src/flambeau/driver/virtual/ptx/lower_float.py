@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, lowers
 from flambeau.driver.virtual.ptx.rounding import (
     MODES,
+    canonical,
     directed_fma,
     flush,
     intrinsic,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 _ROUNDINGS = "rn rz rm rp"
+SIGN_ONLY = frozenset({"abs", "neg", "copysign"})
 _HELPER_OPERATIONS = {"add": 0, "mul": 1, "fma": 2, "div": 3, "sqrt": 4}
 
 
@@ -36,6 +38,8 @@ def sources(f: Lowering, i: Instruction) -> tuple[str, list[str]]:
 def result(f: Lowering, i: Instruction, value: str) -> None:
     """Flush or saturate as the instruction says, and write."""
     kind = LLVM_TYPES[i.type]
+    if kind == "float" and i.opcode not in SIGN_ONLY:
+        value = canonical(f, value)
     if "ftz" in i.modifiers and kind == "float":
         value = flush(f, value)
     if "sat" in i.modifiers:
@@ -49,7 +53,10 @@ def directed(f: Lowering, operation: str, mode: str, kind: str, *values: str) ->
     f.unit.declare(name, f"declare {kind} {{}}(i32, i32, {kind}, {kind}, {kind}) nounwind")
     padded = [*values, *["0.0"] * (3 - len(values))]
     return f.call(
-        kind, name, f"i32 {_HELPER_OPERATIONS[operation]}", f"i32 {MODES[mode]}",
+        kind,
+        name,
+        f"i32 {_HELPER_OPERATIONS[operation]}",
+        f"i32 {MODES[mode]}",
         *(f"{kind} {value}" for value in padded),
     )
 
@@ -124,7 +131,9 @@ def square_root(f: Lowering, i: Instruction) -> None:
     kind, (a,) = sources(f, i)
     mode = rounding_mode(i.modifiers)
     if mode == "rn":
-        result(f, i, f.call(kind, intrinsic("sqrt", kind), f"{kind} {a}"))
+        root = f.call(kind, intrinsic("sqrt", kind), f"{kind} {a}")
+        # LLVM takes any NaN for as good as sqrt's own; the fence hides where this one comes from
+        result(f, i, f.call(kind, intrinsic("arithmetic.fence", kind), f"{kind} {root}"))
     else:
         result(f, i, directed(f, "sqrt", mode, kind, a))
 

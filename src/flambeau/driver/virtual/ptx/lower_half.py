@@ -94,7 +94,8 @@ def fused_multiply_add(f: Lowering, i: Instruction) -> None:
     """``fma``: rounded to odd in f32 first, so that the last rounding is the only one."""
     f.unit.declare("fl_fma_odd", "declare float {}(float, float, float) nounwind memory(none)")
     each(
-        f, i,
+        f,
+        i,
         in_float(f, i, lambda v: f.call("float", "fl_fma_odd", *(f"float {x}" for x in v))),
     )
 
@@ -104,10 +105,9 @@ def extreme(f: Lowering, i: Instruction) -> None:
     """``min`` and ``max``."""
     name = {"min": "minimum", "max": "maximum"}[i.opcode] + ("" if "NaN" in i.modifiers else "num")
     each(
-        f, i,
-        in_float(
-            f, i, lambda v: f.call("float", f"llvm.{name}.f32", *(f"float {x}" for x in v))
-        ),
+        f,
+        i,
+        in_float(f, i, lambda v: f.call("float", f"llvm.{name}.f32", *(f"float {x}" for x in v))),
     )
 
 
@@ -132,6 +132,7 @@ def elementary(f: Lowering, i: Instruction) -> None:
 
     kind = element_type(i.type)
     each(
-        f, i,
+        f,
+        i,
         lambda numbers: to_half(f, compute([from_half(f, n, kind) for n in numbers]), kind),
     )

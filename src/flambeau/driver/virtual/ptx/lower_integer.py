@@ -255,9 +255,7 @@ def logic_of_three(f: Lowering, i: Instruction) -> None:
     total = "0"
     for row in range(8):
         if i.operands[4].value >> row & 1:
-            a, b, c = (
-                (values if row >> (2 - n) & 1 else inverse)[n] for n in range(3)
-            )
+            a, b, c = ((values if row >> (2 - n) & 1 else inverse)[n] for n in range(3))
             term = f.value(f"and i32 {f.value(f'and i32 {a}, {b}')}, {c}")
             total = f.value(f"or i32 {total}, {term}")
     f.write(i.operands[0], total, "i32")

@@ -69,9 +69,7 @@ def read_payload(f: Lowering, i: Instruction, first: int) -> None:
         f.write(item, f.value(f"load i32, ptr {payload(f, first + n)}"), "i32")
 
 
-@lowers(
-    "ldmatrix", modifiers="sync aligned m8n8 x1 x2 x4 trans shared shared::cta", types="b16"
-)
+@lowers("ldmatrix", modifiers="sync aligned m8n8 x1 x2 x4 trans shared shared::cta", types="b16")
 def load_matrix(f: Lowering, i: Instruction) -> None:
     """``ldmatrix``: lane n brings the n-th row of 16 bytes, for as many as there are rows."""
     count = next(int(m[1:]) for m in i.modifiers if m in {"x1", "x2", "x4"})

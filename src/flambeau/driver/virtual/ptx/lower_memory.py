@@ -71,7 +71,12 @@ def check_address(f: Lowering, address: str, size: int, access: int, i: Instruct
     def slow() -> str:
         f.unit.declare("fl_check", "declare i32 {}(ptr, i32, i64, i64, i32) cold nounwind")
         status = f.call(
-            "i32", "fl_check", "ptr %ctx", "i32 %flat", "i64 %lbase", f"i64 {address}",
+            "i32",
+            "fl_check",
+            "ptr %ctx",
+            "i32 %flat",
+            "i64 %lbase",
+            f"i64 {address}",
             f"i32 {site}",
         )
         return f.value(f"icmp eq i32 {status}, 0")

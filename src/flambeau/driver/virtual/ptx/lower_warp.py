@@ -134,4 +134,3 @@ def barrier(f: Lowering, i: Instruction) -> None:
         f.write(i.operands[0], f.value(f"trunc i64 {outcome(f, 'value', 'i64')} to i32"), "i32")
     elif reduces:
         f.write(i.operands[0], predicate(f), "i1")
-

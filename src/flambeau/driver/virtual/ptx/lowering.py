@@ -299,15 +299,14 @@ class Lowering(Emitter, ABC):
         if name in self.function.variables:
             base = self.value(f'ptrtoint ptr %"{name}" to i64')
             return self.value(f"add i64 {base}, {symbol.offset}") if symbol.offset else base
-        if name in self.unit.variables:
-            index = self.unit.globals.setdefault(name, len(self.unit.globals))
-            table = self.context_pointer("globals")
-            pointer = self.value(f"getelementptr i64, ptr {table}, i64 {index}")
-            base = self.value(f"load i64, ptr {pointer}, !invariant.load !0")
-            return self.value(f"add i64 {base}, {symbol.offset}") if symbol.offset else base
-        if name in self.unit.functions:
-            self.current.unsupported(f"the address of the function {name}")
-        self.current.unsupported(f"the symbol {name} is not declared")
+        if name not in self.unit.variables:
+            why = "the address of the function" if name in self.unit.functions else "the symbol"
+            self.current.unsupported(f"{why} {name}")
+        index = self.unit.globals.setdefault(name, len(self.unit.globals))
+        table = self.context_pointer("globals")
+        pointer = self.value(f"getelementptr i64, ptr {table}, i64 {index}")
+        base = self.value(f"load i64, ptr {pointer}, !invariant.load !0")
+        return self.value(f"add i64 {base}, {symbol.offset}") if symbol.offset else base
 
     def parameter_pointer(self, name: str) -> str:
         """Where a parameter of this function lies."""

@@ -228,7 +228,7 @@ class Program:
         body = f'"{self.symbol}.{self.kernel.name}"'
         return "\n".join(
             (
-                f'define i32 @{self.symbol}(ptr noalias %ctx, ptr noalias %frame) nounwind {{',
+                f"define i32 @{self.symbol}(ptr noalias %ctx, ptr noalias %frame) nounwind {{",
                 *loads,
                 f"  %status = call i32 @{body}({THREAD_ARGUMENTS}, i64 0, i32 %state)",
                 # a thread that left by `exit` is finished as well
@@ -245,8 +245,12 @@ class Program:
         loads = [
             self._load(name, "i32", "%ctx", layout[f"Context.{field}"] + 4 * n)
             for name, field, n in (
-                ("nx", "block_dim", 0), ("ny", "block_dim", 1), ("nz", "block_dim", 2),
-                ("gx", "grid_dim", 0), ("gy", "grid_dim", 1), ("mps", "multiprocessors", 0),
+                ("nx", "block_dim", 0),
+                ("ny", "block_dim", 1),
+                ("nz", "block_dim", 2),
+                ("gx", "grid_dim", 0),
+                ("gy", "grid_dim", 1),
+                ("mps", "multiprocessors", 0),
             )
         ]
         loads.append(self._load("lbase", "i64", "%ctx", layout["Context.local"]))
@@ -274,6 +278,7 @@ class Program:
 
 def register_pressure(main: FunctionLowering) -> int:
     """About how many 32-bit registers the kernel needs: the widest block boundary and a few."""
+
     def words(names: frozenset[str]) -> int:
         kinds = main.function.registers
         return sum(max(1, width(LLVM_TYPES[kinds[n]]) // 32) for n in names if kinds[n] != "pred")

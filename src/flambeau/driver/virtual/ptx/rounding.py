@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MODES",
+    "canonical",
     "directed_fma",
     "flush",
     "from_half",
@@ -33,15 +34,19 @@ def rounding_mode(modifiers: tuple[str, ...]) -> str:
     return next((m for m in modifiers if m in MODES), "rn")
 
 
+def canonical(f: Lowering, value: str) -> str:
+    """An f32 result with the one NaN that GPUs make, 0x7fffffff; f64 agrees with the host's."""
+    nan = f.value(f"fcmp uno float {value}, {value}")
+    return f.value(f"select i1 {nan}, float bitcast (i32 2147483647 to float), float {value}")
+
+
 def flush(f: Lowering, value: str) -> str:
     """Subnormal f32 to zero, keeping the sign."""
     bits = f.value(f"bitcast float {value} to i32")
     exponent = f.value(f"and i32 {bits}, 2139095040")
     small = f.value(f"icmp eq i32 {exponent}, 0")
     sign = f.value(f"and i32 {bits}, -2147483648")
-    return f.value(
-        f"bitcast i32 {f.value(f'select i1 {small}, i32 {sign}, i32 {bits}')} to float"
-    )
+    return f.value(f"bitcast i32 {f.value(f'select i1 {small}, i32 {sign}, i32 {bits}')} to float")
 
 
 def saturate(f: Lowering, value: str, kind: str) -> str:
@@ -105,8 +110,13 @@ def directed_fma(f: Lowering, a: str, b: str, c: str, mode: str) -> str:
     long = f.value(f"and i1 {same}, {f.value(f'fcmp ogt double {error}, 0.0')}")
     bits = f.value(f"bitcast float {near} to i32")
     moved = step_towards(
-        f, bits, "i32", f.value(f"or i1 {above}, {short}"), f.value(f"or i1 {below}, {long}"),
-        f.value(f"fcmp olt double {total}, 0.0"), mode,
+        f,
+        bits,
+        "i32",
+        f.value(f"or i1 {above}, {short}"),
+        f.value(f"or i1 {below}, {long}"),
+        f.value(f"fcmp olt double {total}, 0.0"),
+        mode,
     )
     if mode == "rm":  # a sum that cancels is -0 when rounding down
         moved = negative_zero(f, moved, total, product, z)
@@ -143,8 +153,12 @@ def to_half(f: Lowering, value: str, ptx_type: str, mode: str = "rn") -> str:
     if mode != "rn":
         back = from_half(f, near, ptx_type)
         near = step_towards(
-            f, near, "i16", f.value(f"fcmp ogt float {back}, {value}"),
-            f.value(f"fcmp olt float {back}, {value}"), f.value(f"fcmp olt float {value}, 0.0"),
+            f,
+            near,
+            "i16",
+            f.value(f"fcmp ogt float {back}, {value}"),
+            f.value(f"fcmp olt float {back}, {value}"),
+            f.value(f"fcmp olt float {value}, 0.0"),
             mode,
         )
     nan = f.value(f"fcmp uno float {value}, 0.0")
@@ -173,5 +187,3 @@ def narrow_to_odd(f: Lowering, value: str) -> str:
     inexact = f.value(f"zext i1 {f.value(f'or i1 {high}, {low}')} to i32")
     odd = f.value(f"or i32 {towards_zero}, {inexact}")
     return f.value(f"bitcast i32 {odd} to float")
-
-
