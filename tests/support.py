@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -17,6 +18,21 @@ TWO_VIRTUAL = {"FLAMBEAU_VIRTUAL": "h200:2"}
 
 needs_two = pytest.mark.usefixtures("two_gpus")
 """A test of two devices: skipped where real hardware has one."""
+
+
+
+
+def _driver_installed() -> bool:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+needs_no_driver = pytest.mark.skipif(
+    _driver_installed(), reason="shows what a machine without NVIDIA's driver says; this one has it"
+)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import flambeau as torch
 from flambeau.cuda._memory_summary import format_summary
-from support import TWO_VIRTUAL, needs_two, run_script
+from support import TWO_VIRTUAL, needs_no_driver, needs_two, run_script
 
 MIB = 1 << 20
 
@@ -95,6 +95,7 @@ def test_pinning_before_the_first_use_really_pins() -> None:
     """)
 
 
+@needs_no_driver
 def test_without_a_device_there_are_zeros_and_reasons() -> None:
     run_script(
         """

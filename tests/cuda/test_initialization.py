@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from support import TWO_VIRTUAL, run_script
+from support import TWO_VIRTUAL, needs_no_driver, run_script
 
 FORK = """
 import os
@@ -255,7 +255,7 @@ def test_mig_instances_are_counted_by_the_driver_alone() -> None:
         assert torch.cuda._device_count_nvml() == -1
         assert torch.cuda.device_count() == 0 and not torch.cuda.is_available()
         """,
-        {"CUDA_VISIBLE_DEVICES": "MIG-1,MIG-2,0"},
+        TWO_VIRTUAL | {"CUDA_VISIBLE_DEVICES": "MIG-1,MIG-2,0"},
     )
 
 
@@ -286,6 +286,7 @@ def test_a_change_after_initialisation_is_pointed_out_once() -> None:
     )
 
 
+@needs_no_driver
 def test_without_a_driver_everything_says_so() -> None:
     run_script(
         """

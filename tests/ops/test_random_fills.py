@@ -254,18 +254,8 @@ def test_complex_normal_numbers_have_variance_one(generator: Generator) -> None:
     assert constant[0].item() == 3 + 3j
 
 
-def offset_of(seed: int, wanted: Any, limit: int = 4_000_000) -> tuple[int, int]:
-    """A thread and its word that fulfils a condition, in the first blocks of the stream."""
-    words = philox(seed, np.arange(limit, dtype=np.uint64), np.zeros(limit, np.uint64))[0]
-    found = np.flatnonzero(wanted(words))
-    return int(found[0]), int(words[found[0]])
-
-
-ENDS = {
-    # Seeds of which a thread's first word is among the greatest and the least of all.
-    "greatest": 0xFFFFFF80,
-    "least": 0x00000400,
-}
+# Words beyond these are the greatest and the least of all.
+GREATEST, LEAST = 0xFFFFFF80, 0x00000400
 
 
 def draw_one(name: str, thread: int, seed: int, *arguments: float) -> float:
@@ -283,10 +273,7 @@ def end_threads() -> dict[str, tuple[int, int]]:
     seed = 0
     while len(found) < 2:
         words = philox(seed, threads, np.zeros_like(threads))[0]
-        for end, hit in (
-            ("greatest", words >= ENDS["greatest"]),
-            ("least", words <= ENDS["least"]),
-        ):
+        for end, hit in (("greatest", words >= GREATEST), ("least", words <= LEAST)):
             if hit.any() and end not in found:
                 found[end] = (seed, int(np.flatnonzero(hit)[0]))
         seed += 1

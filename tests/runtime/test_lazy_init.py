@@ -43,7 +43,7 @@ def test_nothing_is_started_by_import() -> None:
         assert driver.peek() is None
         lazy_init.lazy_init()
         assert is_initialized()
-        assert _state.count_devices() == 2
+        assert _state.count_devices() >= 1
         lazy_init.lazy_init()
         """
     )

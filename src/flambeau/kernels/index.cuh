@@ -9,7 +9,7 @@ extern "C" __device__ void __assertfail(
 
 __device__ inline int64 wrapped_index(int64 index, int64 size) {
   if (index < -size || index >= size)
-    __assertfail("-size <= index && index < size: index out of bounds", "index.cuh", 14, "index", 1);
+    __assertfail("-size <= index && index < size: index out of bounds", "index.cuh", __LINE__, "wrapped_index", 1);
   return index < 0 ? index + size : index;
 }
 

@@ -10,15 +10,18 @@ from flambeau.driver._table cimport (
 )
 from flambeau.runtime cimport _state
 from flambeau.runtime._allocator_types cimport (
-    AllocationFailure, AllocatorSettings, Block, DeviceAllocator, FreeMemory, HostBlock, Metadata,
-    PinnedAllocator, PoolId, Refusal, SegmentSource, StackNode, StreamUse, allocate_host_storage,
+    AllocationFailure, AllocatorSettings, Block, DeviceAllocator, FreeMemory, HostBlock,
+    HostSettings, Metadata, PinnedAllocator, PoolId, Refusal, SegmentSource, StackNode, StreamUse, allocate_host_storage,
     owns_block, owns_host_block,
 )
 
 cdef extern from "flambeau/runtime/device_allocator.hpp" namespace "flambeau" nogil:
     void (*on_release "flambeau::DeviceAllocator::on_release")(Block*) noexcept nogil
-    StackSource gather_at_free "flambeau::DeviceAllocator::gather_stack"
+    StackSource gather_at_free "flambeau::History::gather_at_free"
     Metadata thread_metadata "flambeau::History::this_thread_metadata"
+
+cdef extern from "flambeau/runtime/host_allocator.hpp" namespace "flambeau" nogil:
+    void (*on_doomed "flambeau::PinnedAllocator::on_doomed")() noexcept nogil
 
 cdef extern from "flambeau/runtime/direct_allocator.hpp" namespace "flambeau" nogil:
     cdef cppclass AllocatorHooks:
@@ -66,6 +69,7 @@ cdef extern from *:
 
 pinned = NULL
 initial_max_split_size = <size_t>-1
+cdef HostSettings host_settings
 cdef bint observed = False
 cdef bint caching = True
 cdef double initial_fraction = 1.0  # of each device's memory that may be reserved at first
@@ -79,15 +83,21 @@ cdef bint direct = False            # no cache: caching is off, or the allocator
 
 # -- device memory ---------------------------------------------------------------------------------
 
+cdef size_t total_of(int device) except 0:
+    cdef CUdevice handle
+    cdef size_t total = 0
+    check(driver.DeviceGet(&handle, device))
+    check(driver.DeviceTotalMem(&total, handle))
+    return total
+
+
 cdef DeviceAllocator* allocator_of(int device) except NULL:
     cdef DeviceAllocator* allocator
-    cdef CUdevice handle
     cdef size_t total
     _state.require_initialized()
     _state.check_device(device)
     if allocators[device] == NULL or allocators[device].is_dead():
-        check(driver.DeviceGet(&handle, device))
-        check(driver.DeviceTotalMem(&total, handle))
+        total = total_of(device)
         allocator = new DeviceAllocator(device, driver, &settings)
         allocator.set_total(total)
         if initial_fraction < 1:
@@ -316,7 +326,9 @@ cdef PinnedAllocator* pinned_allocator() except NULL:
     global pinned
     _state.require_initialized()
     if pinned == NULL or pinned.is_dead():
-        pinned = new PinnedAllocator(driver)
+        pinned = new PinnedAllocator(driver, &host_settings)
+        from flambeau.runtime import _allocator_history
+        _allocator_history.tell_host()
     return pinned
 
 
@@ -324,16 +336,39 @@ cdef Storage* allocate_pinned(size_t bytes) except NULL:
     cdef PinnedAllocator* allocator
     cdef HostBlock* block
     cdef CUresult status
+    cdef const StackNode* stack = NULL
     if bytes == 0:
         return empty_storage(-1, False)
     allocator = pinned_allocator()
+    if gather_at_allocation != NULL:
+        stack = gather_at_allocation()
     _state.note_call()
     _state.ensure_context(_state.thread_state().device)
     with nogil:
-        block = allocator.allocate(bytes, &status)
+        block = allocator.allocate(bytes, stack, &status)
     if block == NULL:
         check(status)
     return block
+
+
+def unpin_doomed():
+    """Free the pinned blocks that were too large to be kept."""
+    cdef CUresult status
+    if pinned == NULL or not _state.initialized:
+        return
+    _state.ensure_context(_state.thread_state().device)
+    with nogil:
+        status = pinned.unpin_doomed()
+    check(status)
+
+
+cdef void note_doomed() noexcept nogil:
+    with gil:
+        from flambeau.runtime import _state as state
+        state.defer_call(unpin_doomed)
+
+
+on_doomed = note_doomed
 
 
 cdef int record_pinned_use(Storage* storage, CUstream stream) except -1:
@@ -370,6 +405,12 @@ def empty_host_cache():
     _state.ensure_context(_state.thread_state().device)
     with nogil:
         status = pinned.empty_cache()
+    if status != CUDA_SUCCESS and host_settings.free_catch_all:
+        import warnings
+        warnings.warn(
+            f"freeing pinned memory failed with status {status}; pinned_free_catch_all is on, so "
+            "it is not raised", RuntimeWarning, stacklevel=2)
+        return
     check(status)
 
 
@@ -613,6 +654,28 @@ def configure(
     idle_settings = garbage_threshold > 0 or reject_early
 
 
+def configure_host(
+    *, bint use_register=False, int register_threads=1, max_round_threshold=None,
+    max_cached_size=None, size_t reserve_segment=0, bint free_catch_all=False,
+):
+    """Replace all settings of the pinned cache; the caller has validated them."""
+    pause()
+    host_settings.use_register = use_register
+    host_settings.register_threads = register_threads
+    host_settings.max_round_threshold = (
+        <size_t>-1 if max_round_threshold is None else <size_t>max_round_threshold)
+    host_settings.max_cached_size = (
+        <size_t>-1 if max_cached_size is None else <size_t>max_cached_size)
+    host_settings.reserve_segment = reserve_segment
+    host_settings.free_catch_all = free_catch_all
+    resume()
+
+
+def host_allocator_address():
+    """Where the pinned cache's own object is."""
+    return <uintptr_t>pinned_allocator()
+
+
 def initialize_settings():
     """Take note of settings that count as they are when CUDA is initialised."""
     global initial_fraction, initial_max_split_size
@@ -628,7 +691,7 @@ cdef int warn_of_idle_settings(DeviceAllocator* allocator) except -1:
     idle_settings = False
     if settings.garbage_threshold > 0 and limit == <size_t>-1:
         _allocator_settings.warn_of_idle("garbage_collection_threshold")
-    if settings.reject_early and settings.configured_fraction < 1 and limit != <size_t>-1:
+    if allocator.rejection_is_idle():
         _allocator_settings.warn_of_idle("throw_on_cudamalloc_oom")
     return 0
 
@@ -640,31 +703,44 @@ cdef DeviceAllocator* existing(int device) noexcept:
 
 
 def set_memory_limit(int device, limit):
+    if foreign_hooks != NULL:
+        if foreign_hooks.memory_fraction != NULL:
+            foreign_hooks.memory_fraction(1.0 if limit is None else limit / total_of(device), device)
+        return
     allocator_of(device).set_limit(<size_t>-1 if limit is None else <size_t>limit)
 
 
 def get_memory_limit(int device):
+    require_native("memory limits")
     cdef size_t limit = allocator_of(device).limit()
     return None if limit == <size_t>-1 else limit
 
 
 def allocated_bytes(int device):
     cdef DeviceAllocator* allocator = existing(device)
+    require_native("memory statistics")
+    _state.note_call()
     return 0 if allocator == NULL else allocator.allocated_bytes().current
 
 
 def max_allocated_bytes(int device):
     cdef DeviceAllocator* allocator = existing(device)
+    require_native("memory statistics")
+    _state.note_call()
     return 0 if allocator == NULL else allocator.allocated_bytes().peak
 
 
 def reserved_bytes(int device):
     cdef DeviceAllocator* allocator = existing(device)
+    require_native("memory statistics")
+    _state.note_call()
     return 0 if allocator == NULL else allocator.reserved_bytes().current
 
 
 def max_reserved_bytes(int device):
     cdef DeviceAllocator* allocator = existing(device)
+    require_native("memory statistics")
+    _state.note_call()
     return 0 if allocator == NULL else allocator.reserved_bytes().peak
 
 

@@ -167,6 +167,7 @@ cdef extern from "flambeau/runtime/device_allocator.hpp" namespace "flambeau" no
         void reset_accumulated()
         void set_limit(size_t)
         size_t limit()
+        bint rejection_is_idle()
         void pause()
         void resume()
         void die()
@@ -176,14 +177,29 @@ cdef extern from "flambeau/runtime/device_allocator.hpp" namespace "flambeau" no
 cdef extern from "flambeau/runtime/host_allocator.hpp" namespace "flambeau" nogil:
     cdef cppclass HostBlock(Storage):
         pass
+    cdef cppclass HostSettings:
+        bint use_register, free_catch_all
+        unsigned register_threads
+        size_t max_round_threshold, max_cached_size, reserve_segment
+    cdef cppclass HostBlockInfo:
+        char* address
+        size_t size, requested
+        BlockState state
+        const StackNode* stack
     cdef cppclass Timing:
         int64_t total, max, min, count
     cdef cppclass HostStats:
         Stat allocations, allocated_bytes, active_requests, active_bytes
         Timing alloc_time, free_time
     cdef cppclass PinnedAllocator:
-        PinnedAllocator(const DriverTable*)
-        HostBlock* allocate(size_t, CUresult*)
+        PinnedAllocator(const DriverTable*, const HostSettings*)
+        HostBlock* allocate(size_t, const StackNode*, CUresult*)
+        void start_history(StackUse, size_t, unsigned)
+        void stop_history()
+        void clear_history()
+        vector[TraceEntry] trace()
+        vector[HostBlockInfo] snapshot()
+        CUresult unpin_doomed()
         void record_use(HostBlock*, const StreamUse&)
         CUresult empty_cache()
         bint contains(const void*)

@@ -19,5 +19,8 @@ def reset_peak_host() -> None:
 def reset_accumulated_host() -> None:
     """Set the sums of the pinned cache to 0."""
 
-def memory_snapshot_raw() -> list[dict[str, Any]]:
-    """All segments with their blocks, by device and address."""
+def memory_snapshot_raw(known: dict[Any, Any] | None = None) -> list[dict[str, Any]]:
+    """All segments with their blocks, by device and address; equal stacks share lists by `known`."""
+
+def host_snapshot_raw(known: dict[Any, Any]) -> list[dict[str, Any]]:
+    """The blocks of the pinned cache, each as a segment of one block."""

@@ -2,15 +2,17 @@
 # distutils: language = c++
 """The allocators' counters and snapshots as Python objects."""
 from libc.stdint cimport uintptr_t
+from libcpp.utility cimport pair
 from libcpp.vector cimport vector
 
 from flambeau.runtime cimport _state
 from flambeau.runtime._allocator cimport (
-    allocator_of, allocators, pinned, pinned_allocator, settings,
+    allocator_of, allocators, initial_max_split_size, pinned, pinned_allocator, require_native,
 )
+from flambeau.runtime._allocator_history cimport frames_of
 from flambeau.runtime._allocator_types cimport (
-    ALL_POOLS, LARGE_POOL, SMALL_POOL, BlockState, DeviceStats, HostStats, SegmentInfo, Stat,
-    StatArray, Timing,
+    ALL_POOLS, LARGE_POOL, SMALL_POOL, BlockState, DeviceStats, HostBlockInfo, HostStats, PoolId,
+    SegmentInfo, Stat, StatArray, Timing,
 )
 
 
@@ -29,10 +31,17 @@ cdef dict array_dict(const StatArray& array):
     }
 
 
+cdef dict pools_dict(int device):
+    cdef vector[pair[PoolId, StatArray]] pools = allocator_of(device).pool_stats()
+    return {(one.first.first, one.first.second): array_dict(one.second) for one in pools}
+
+
 def memory_stats_raw(int device):
     cdef DeviceStats stats
     if not _state.initialized:
         return {}
+    require_native("memory statistics")
+    _state.note_call()
     stats = allocator_of(device).stats()
     return {
         "active": array_dict(stats.active),
@@ -42,7 +51,7 @@ def memory_stats_raw(int device):
         "inactive_split": array_dict(stats.inactive_split),
         "inactive_split_bytes": array_dict(stats.inactive_split_bytes),
         "max_split_size": (
-            -1 if settings.max_split_size == <size_t>-1 else settings.max_split_size),
+            -1 if initial_max_split_size == <size_t>-1 else initial_max_split_size),
         "num_alloc_retries": stats.alloc_retries,
         "num_device_alloc": stats.device_allocs,
         "num_device_free": stats.device_frees,
@@ -53,16 +62,18 @@ def memory_stats_raw(int device):
         "oversize_segments": stat_dict(stats.oversize_segments),
         "requested_bytes": array_dict(stats.requested_bytes),
         "reserved_bytes": array_dict(stats.reserved_bytes),
-        "reserved_bytes_by_private_pools": {},
+        "reserved_bytes_by_private_pools": pools_dict(device),
         "segment": array_dict(stats.segment),
     }
 
 
 def reset_peak(int device):
+    require_native("resets of memory statistics")
     allocator_of(device).reset_peak()
 
 
 def reset_accumulated(int device):
+    require_native("resets of memory statistics")
     allocator_of(device).reset_accumulated()
 
 
@@ -108,7 +119,7 @@ cdef str state_name(BlockState state):
     return "active_pending_free" if state == BlockState.pending else "inactive"
 
 
-cdef dict segment_dict(int device, SegmentInfo& segment):
+cdef dict segment_dict(int device, SegmentInfo& segment, dict known):
     cdef size_t allocated = 0, active = 0, requested = 0
     blocks = []
     for block in segment.blocks:
@@ -119,7 +130,7 @@ cdef dict segment_dict(int device, SegmentInfo& segment):
                 allocated += block.size
         blocks.append({
             "address": block.address, "size": block.size, "requested_size": block.requested,
-            "state": state_name(block.state), "frames": [],
+            "state": state_name(block.state), "frames": frames_of(block.stack, known),
         })
     return {
         "device": device,
@@ -132,18 +143,53 @@ cdef dict segment_dict(int device, SegmentInfo& segment):
         "segment_type": "small" if segment.kind == SMALL_POOL else "large",
         "segment_pool_id": (segment.pool.first, segment.pool.second),
         "is_expandable": False,
-        "frames": [],
+        "frames": frames_of(segment.stack, known),
         "blocks": blocks,
     }
 
 
-def memory_snapshot_raw():
+def memory_snapshot_raw(known=None):
     cdef int device
     cdef vector[SegmentInfo] segments
+    require_native("snapshots")
+    _state.note_call()
     snapshot = []
+    known = {} if known is None else known
     for device in range(_state.MAX_DEVICES):
         if allocators[device] != NULL:
             segments = allocators[device].snapshot()
             for segment in segments:
-                snapshot.append(segment_dict(device, segment))
+                snapshot.append(segment_dict(device, segment, known))
     return snapshot
+
+
+def host_snapshot_raw(known):
+    cdef vector[HostBlockInfo] blocks
+    snapshot = []
+    if pinned != NULL:
+        blocks = pinned.snapshot()
+        for block in blocks:
+            snapshot.append(host_segment_dict(block, known))
+    return snapshot
+
+
+cdef dict host_segment_dict(const HostBlockInfo& block, dict known):
+    cdef bint active = block.state != BlockState.free
+    frames = frames_of(block.stack, known)
+    return {
+        "device": -1,
+        "address": <uintptr_t>block.address,
+        "total_size": block.size,
+        "allocated_size": block.size if block.state == BlockState.allocated else 0,
+        "active_size": block.size if active else 0,
+        "requested_size": block.requested if active else 0,
+        "stream": 0,
+        "segment_type": "small",
+        "segment_pool_id": (0, 0),
+        "is_expandable": False,
+        "frames": frames,
+        "blocks": [{
+            "address": <uintptr_t>block.address, "size": block.size,
+            "requested_size": block.requested, "state": state_name(block.state), "frames": frames,
+        }],
+    }

@@ -84,6 +84,9 @@ class History {
 
   // What the present thread adds to its entries.
   static inline thread_local Metadata this_thread_metadata;
+  // Says where in the program something is given back, if not null. Called without locks.
+  static inline const StackNode *(*gather_at_free)() = nullptr;
+  static const StackNode *stack_at_free() { return gather_at_free ? gather_at_free() : nullptr; }
 
  private:
   void keep_newest(std::size_t most) {

@@ -270,6 +270,12 @@ struct DeviceAllocator : private AllocatorBooks {
     return limit_;
   }
 
+  // Early refusals can never come: the limit comes first.
+  bool rejection_is_idle() {
+    Lock lock(mutex_);
+    return settings_->reject_early && limit_ <= configured_limit();
+  }
+
   // Around a fork: no other thread is in the middle of a change then.
   void pause() { mutex_.lock(); }
   void resume() { mutex_.unlock(); }
@@ -534,7 +540,7 @@ struct DeviceAllocator : private AllocatorBooks {
   static void release_storage(Storage *storage) {
     Block *block = static_cast<Block *>(storage);
     if (on_release) on_release(block);
-    block->allocator->release(block, gather_stack ? gather_stack() : nullptr);
+    block->allocator->release(block, History::stack_at_free());
   }
 
   CUcontext context_ = nullptr;
@@ -557,8 +563,6 @@ struct DeviceAllocator : private AllocatorBooks {
   bool is_dead() const { return dead_; }
   // Told of each block before it is taken back, if not null.
   static inline void (*on_release)(Block *) = nullptr;
-  // Says where a block is given back, if not null.
-  static inline const StackNode *(*gather_stack)() = nullptr;
   static bool owns(const Storage *storage) { return storage->release == release_storage; }
 };
 

@@ -153,7 +153,7 @@ void work(DeviceAllocator &device, PinnedAllocator &pinned, unsigned seed) {
       held.pop_back();
     } else if (choice < 98) {
       CUresult status;
-      HostBlock *block = pinned.allocate(1 + random() % 10000, &status);
+      HostBlock *block = pinned.allocate(1 + random() % 10000, nullptr, &status);
       if (random() % 2) pinned.record_use(block, {CONTEXT, stream(random() % 3)});
       block->drop();
     } else if (choice == 98) {
@@ -175,7 +175,8 @@ int main(int argc, char **) {
   settings.garbage_threshold = 0.7;
   if (argc > 1) settings.max_split_size = 40 << 20;
   DeviceAllocator device(0, &driver, &settings);
-  PinnedAllocator pinned(&driver);
+  HostSettings host_settings;
+  PinnedAllocator pinned(&driver, &host_settings);
   device.set_context(CONTEXT);
   device.set_limit(CAPACITY);
   std::vector<std::thread> threads;

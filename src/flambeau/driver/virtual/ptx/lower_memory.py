@@ -67,21 +67,40 @@ def check_address(f: Lowering, address: str, size: int, access: int, i: Instruct
     span = f.value(f"load i64, ptr {second}")
     distance = f.value(f"sub i64 {address}, {begin}")
     good = f.value(f"icmp ult i64 {in_units(f, distance, size)}, {span}")
+    f.fault_unless(good, lambda: full_check(f, address, site))
 
-    def slow() -> str:
-        f.unit.declare("fl_check", "declare i32 {}(ptr, i32, i64, i64, i32) cold nounwind")
-        status = f.call(
-            "i32",
-            "fl_check",
-            "ptr %ctx",
-            "i32 %flat",
-            "i64 %lbase",
-            f"i64 {address}",
-            f"i32 {site}",
-        )
-        return f.value(f"icmp eq i32 {status}, 0")
 
-    f.fault_unless(good, slow)
+def full_check(f: Lowering, address: str, site: int) -> str:
+    """Look an address up in the memory map: whether the access is good."""
+    f.unit.declare("fl_check", "declare i32 {}(ptr, i32, i64, i64, i32) cold nounwind")
+    status = f.call(
+        "i32",
+        "fl_check",
+        "ptr %ctx",
+        "i32 %flat",
+        "i64 %lbase",
+        f"i64 {address}",
+        f"i32 {site}",
+    )
+    return f.value(f"icmp eq i32 {status}, 0")
+
+
+def kernel_parameter(
+    f: Lowering, operand: Operand | None, size: int, access: int, i: Instruction
+) -> str:
+    """A pointer for a computed address among a kernel's parameters.
+
+    The compiler computes one for every structure passed by value, and the parameters are in no
+    memory map, so they have a comparison of their own.
+    """
+    address = f.address(operand, i)
+    start = f.value(f"ptrtoint ptr {f.context_pointer('parameters')} to i64")
+    distance = f.value(f"sub i64 {address}, {start}")
+    last = max((v.offset + v.size for v in f.function.parameters), default=0) - size
+    good = f.value(f"icmp ule i64 {distance}, {last}") if last >= 0 else "false"
+    site = f.unit.site(access, size, i)
+    f.fault_unless(good, lambda: full_check(f, address, site))
+    return f.value(f"inttoptr i64 {address} to ptr")
 
 
 def in_units(f: Lowering, offset: str, size: int) -> str:
@@ -157,6 +176,8 @@ def place(f: Lowering, operand: Operand | None, size: int, access: int, i: Instr
         pointer = parameter_place(f, operand, size, i)
         if pointer is not None:
             return pointer
+        if f.function.is_entry:
+            return kernel_parameter(f, operand, size, access, i)
         space = "generic"
     return checked_pointer(f, operand, space, size, access, i)
 

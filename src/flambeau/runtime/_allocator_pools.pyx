@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+# distutils: language = c++
+"""Private pools: who allocates where, and for how long a pool's memory is kept."""
+from libc.stdint cimport int64_t, uintptr_t
+
+from flambeau.driver._table cimport CUDA_SUCCESS, CUresult, CUstream, check
+from flambeau.runtime cimport _state
+from flambeau.runtime._allocator cimport allocator_of, existing, require_native
+from flambeau.runtime._allocator_types cimport DeviceAllocator, PoolId, SegmentSource
+
+cdef extern from *:
+    """
+    namespace flambeau {
+    inline void *this_thread_token() {
+      static thread_local char token;
+      return &token;
+    }
+    inline bool is_this_thread(void *context, CUstream) { return context == this_thread_token(); }
+    }
+    """
+    void* this_thread_token "flambeau::this_thread_token"() nogil
+    bint is_this_thread "flambeau::is_this_thread"(void*, CUstream) noexcept nogil
+
+cdef int64_t user_pools = 0
+cdef int64_t graph_pools = 0
+
+
+def new_user_id():
+    """The id of a pool that a user makes: (0, n)."""
+    global user_pools
+    user_pools += 1
+    return (0, user_pools)
+
+
+def new_graph_id():
+    """The id of the pool of a graph that was given none: (n, 0)."""
+    global graph_pools
+    graph_pools += 1
+    return (graph_pools, 0)
+
+
+cdef PoolId pool_id(object pair) except *:
+    cdef int64_t first, second
+    first, second = pair
+    return PoolId(first, second)
+
+
+def retain_pool(int device, pair, uintptr_t source=0, bint use_on_oom=False, bint no_split=False):
+    require_native("private pools")
+    allocator_of(device).retain_pool(
+        pool_id(pair), <const SegmentSource*>source, use_on_oom, not no_split)
+
+
+def drop_pool(int device, pair):
+    cdef DeviceAllocator* allocator = existing(device)
+    return allocator != NULL and allocator.drop_pool(pool_id(pair))
+
+
+def pool_users(int device, pair):
+    cdef DeviceAllocator* allocator = existing(device)
+    return 0 if allocator == NULL else allocator.pool_users(pool_id(pair))
+
+
+def flush_dead(int device):
+    cdef DeviceAllocator* allocator = existing(device)
+    cdef CUresult status = CUDA_SUCCESS
+    if allocator != NULL:
+        with nogil:
+            status = allocator.flush_dead()
+    check(status)
+
+
+# -- routes ----------------------------------------------------------------------------------------
+
+cdef int begin_allocate_to_pool(
+    int device, PoolId pool, RouteFilter filter, void* context, bint capturing
+) except -1:
+    cdef DeviceAllocator* allocator = allocator_of(device)
+    allocator.retain_pool(pool)
+    if not allocator.begin_route(pool, filter, context, capturing):
+        raise RuntimeError("the pool went away while an allocation was routed to it")
+    return 0
+
+
+cdef int end_allocate_to_pool(int device, PoolId pool, void* context, bint capturing) except -1:
+    cdef DeviceAllocator* allocator = existing(device)
+    if allocator != NULL and not allocator.end_route(pool, context, capturing):
+        raise RuntimeError(
+            f"allocations on device {device} are not being routed to the pool "
+            f"{(pool.first, pool.second)}")
+    return 0
+
+
+def begin_for_this_thread(int device, pair):
+    cdef PoolId pool = pool_id(pair)
+    require_native("private pools")
+    if allocator_of(device).has_route(pool, this_thread_token()):
+        raise RuntimeError(
+            f"this thread is already recording to mempool_id {tuple(pair)} on device {device}; "
+            "leave the inner use_mem_pool out")
+    begin_allocate_to_pool(device, pool, is_this_thread, this_thread_token(), False)
+
+
+def end_for_this_thread(int device, pair):
+    end_allocate_to_pool(device, pool_id(pair), this_thread_token(), False)
