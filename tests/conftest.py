@@ -7,6 +7,7 @@ GPUs. The choice is made here, before anything imports flambeau.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -47,12 +48,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("schedule", ["hardware"] if REAL else POLICIES, indirect=True)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _fresh_machine() -> None:
+    """Give each test module virtual GPUs that nobody has used, so that order does not matter."""
+    virtual = sys.modules.get("flambeau.virtual")
+    if virtual is not None and virtual.is_enabled():
+        gc.collect()  # what is left of other modules goes while its handles are valid
+        virtual.reset()
+
+
 @pytest.fixture(autouse=True)
 def _fresh_selection() -> Iterator[None]:
     """Give each test device 0 and the default streams, and finish what it started."""
     yield
     cuda = sys.modules.get("flambeau.cuda")
-    if cuda is not None and getattr(cuda, "is_initialized", bool)():
+    if cuda is not None and cuda.is_initialized():
         _reset(cuda)
 
 

@@ -88,7 +88,7 @@ class Stream:
 
     def normals(self, n: int) -> tuple[Array, Array]:
         """Standard normal numbers, and the radius that bounds the error of each."""
-        lane, i, words = self._where(n, 4)
+        lane, _, words = self._where(n, 4)
         x, y, z, w = (word.astype(np.float32).astype(np.float64) for word in words)
         first = lane < 2
         u = np.where(first, x, z) * 2.0**-32 + 2.0**-33
@@ -103,7 +103,7 @@ class Stream:
         return (drawn % np.uint64(span) + np.uint64(low % 2**64)).astype(np.int64)
 
 
-# -- recorded on an H200 -----------------------------------------------------------------------------
+# -- recorded on an H200 --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,10 @@ def __getattr__(name: str) -> Any:
             raise AttributeError(f"module 'flambeau' has no attribute {name!r}")
         globals()[name] = found
         return found
+    if name.endswith("Tensor"):
+        from flambeau.ops.legacy_types import legacy_tensor_type
+
+        return legacy_tensor_type(name)
     if not name.startswith("_") and importlib.util.find_spec(f"flambeau.{name}") is not None:
         return importlib.import_module(f"flambeau.{name}")
     raise AttributeError(f"module 'flambeau' has no attribute {name!r}")

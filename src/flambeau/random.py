@@ -27,7 +27,7 @@ __all__ = [
 _warned_of_many_devices = False
 
 
-def manual_seed(seed: Any) -> Generator:  # noqa: ANN401
+def manual_seed(seed: Any) -> Generator:
     """Set the seed of the default generators of the CPU and of all GPUs.
 
     GPUs are not initialised for it: they get the seed when that happens.
@@ -130,9 +130,7 @@ def fork_rng(
     True
     """
     if device_type not in {"cuda", "cpu"}:
-        raise ValueError(
-            f"fork_rng() knows the device types 'cuda' and 'cpu', got {device_type!r}"
-        )
+        raise ValueError(f"fork_rng() knows the device types 'cuda' and 'cpu', got {device_type!r}")
     if not enabled:
         yield
         return
@@ -161,6 +159,6 @@ def _devices_to_fork(devices: Iterable[Any] | None, caller: str, keyword: str) -
         warnings.warn(
             f"{caller} keeps the random state of all {count} GPUs, which initialises each of "
             f"them. Name those that the block draws on, as in {caller}({keyword}=[0]).",
-            stacklevel=5,
+            stacklevel=4,
         )
     return list(range(count))

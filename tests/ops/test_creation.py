@@ -178,3 +178,15 @@ def test_wrong_arguments(case: Any) -> None:
     call, error, text = case
     with pytest.raises(error, match=text):
         call()
+
+
+def test_legacy_classes(gpu: Any) -> None:
+    made = torch.FloatTensor([1, 2])
+    assert (made.dtype, made.tolist()) == (torch.float32, [1.0, 2.0])
+    assert torch.LongTensor(2, 3).shape == (2, 3)
+    assert torch.ByteTensor().shape == (0,)
+    assert isinstance(made, torch.FloatTensor)
+    assert not isinstance(made, torch.DoubleTensor)
+    assert not isinstance(made.to(gpu), torch.FloatTensor)
+    with pytest.raises(AttributeError):
+        torch.NonsenseTensor  # noqa: B018

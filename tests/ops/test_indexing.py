@@ -233,3 +233,16 @@ def test_a_bad_index_on_a_device_is_a_device_side_assertion() -> None:
             print("refused")
     """)
     assert done.lines == ["refused"]
+
+
+@DEVICES
+def test_put_at_positions(device: str) -> None:
+    x = torch.zeros(2, 3, dtype=torch.int64, device=device)
+    index = torch.tensor([4, 0, -1], device=device)
+    source = torch.tensor([7, 8, 9], device=device)
+    assert x.put(index, source).tolist() == [[8, 0, 0], [0, 7, 9]]
+    assert x.t().put_(index, source) is not x
+    assert x.tolist() == [[8, 0, 7], [0, 0, 9]]
+    assert x.put_(index, source, accumulate=True).tolist() == [[16, 0, 7], [0, 7, 18]]
+    with pytest.raises(RuntimeError, match="same number of elements"):
+        x.put_(index, source[:2])

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from random_reference import THREADS, Stream, philox, unit_float
 
 import flambeau as torch
 from flambeau.ops.dropout import functional_dropout
+from random_reference import THREADS, Stream, philox, unit_float
 
 GPU = {"device": "cuda"}
 SEED = 42
@@ -17,7 +17,9 @@ SEED = 42
 @pytest.fixture(scope="module")
 def blocks() -> int:
     properties = torch.cuda.get_device_properties(0)
-    return properties.multi_processor_count * (properties.max_threads_per_multi_processor // THREADS)
+    return properties.multi_processor_count * (
+        properties.max_threads_per_multi_processor // THREADS
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +83,7 @@ def test_several_rounds(blocks: int) -> None:
 
 
 def test_pairs_use_blocks_that_the_next_call_uses_again(blocks: int) -> None:
-    """A known flaw of the layout, kept: with two elements per block the offset advances too little."""
+    """A known flaw of the layout, kept: for pairs the offset advances too little."""
     n = 4 * blocks * THREADS
     x = torch.ones(n, dtype=torch.float64, **GPU)
     first, second = torch.dropout(x, 0.5, True), torch.dropout(x, 0.5, True)

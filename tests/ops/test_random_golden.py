@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from conftest import REAL
-from random_reference import Record, Stream, digest, golden, records
 
 import flambeau as torch
+from conftest import REAL
 from flambeau.ops.dropout import functional_dropout
+from random_reference import Record, Stream, digest, golden, records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,7 +143,9 @@ BOUNDS: dict[str, Callable[..., Any]] = {
     "exponential_1p5": lambda value, radius: 2.0**-20.8 + 1e-5 * np.abs(value),
     "exponential_bf16": lambda value, radius: 2.0**-20.8 + BRAIN * np.abs(value),
     "cauchy": lambda value, radius: (1 + value**2) * 2.0**-20,
-    **dict.fromkeys(("randn_f64", "log_normal_f64", "exponential_f64", "cauchy_f64"), relative(DOUBLE)),
+    **dict.fromkeys(
+        ("randn_f64", "log_normal_f64", "exponential_f64", "cauchy_f64"), relative(DOUBLE)
+    ),
     **dict.fromkeys(("geometric", "geometric_i64", "geometric_f64"), relative(0)),
 }
 

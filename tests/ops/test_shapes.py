@@ -39,6 +39,7 @@ SAME: dict[str, tuple[Any, Any]] = {
         lambda a: np.repeat(a, [1, 0, 2], 1),
     ),
     "flip": (lambda x: x.flip(0, 2), lambda a: np.flip(a, (0, 2))),
+    "reversed": (reversed, lambda a: a[::-1]),
     "flip none": (lambda x: x.flip(()), lambda a: a),
     "rot90": (lambda x: x.rot90(1, (1, 2)), lambda a: np.rot90(a, 1, (1, 2))),
     "rot270": (lambda x: x.rot90(3, (0, 1)), lambda a: np.rot90(a, 3, (0, 1))),

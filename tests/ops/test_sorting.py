@@ -110,3 +110,13 @@ def test_cumulative_products(name: str, gpu: Any) -> None:
     expected = array_of(x).astype(np.float64).cumprod()
     assert x.cumprod(0).dtype == x.dtype
     assert_close(x.cumprod(0), expected, scale=20)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_medians_without_nan(device: str) -> None:
+    x = torch.tensor([[np.nan, 4.0, 1.0, 3.0], [np.nan] * 4, [2.0, 9.0, 9.0, 1.0]], device=device)
+    assert x.nanmedian(1).values.tolist()[::2] == [3.0, 2.0]
+    assert torch.isnan(x.nanmedian(1).values).tolist() == [False, True, False]
+    assert x.nanmedian(1).indices.tolist()[::2] == [3, 0]
+    assert x.nanmedian().item() == 3.0
+    assert torch.tensor([3, 1, 2], device=device).nanmedian().item() == 2

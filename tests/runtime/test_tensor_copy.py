@@ -7,6 +7,7 @@ import copy
 import gc
 import itertools
 import pickle
+import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -286,7 +287,8 @@ def test_pinned_memory_is_not_reused_while_a_copy_reads_it(schedule: str) -> Non
 
 def test_reading_values_counts_as_synchronizing() -> None:
     tensor = torch.ones(1, device="cuda")
-    with pytest.warns(UserWarning, match="prototype"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the first call of a process announces a prototype
         torch.cuda.set_sync_debug_mode("error")
     try:
         for act in (
@@ -530,3 +532,45 @@ def test_storages_are_freed_with_their_last_tensor() -> None:
     assert torch.cuda.memory_allocated() == before + (1 << 18)
     del view
     assert torch.cuda.memory_allocated() == before
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1, 12345])
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_large_pageable_copies_go_both_ways_in_pieces(chunks, extra, gpu):
+    bytes_ = chunks * (8 << 20) + extra
+    data = np.random.default_rng(5).integers(0, 255, bytes_, dtype=np.uint8)
+    host = torch.from_numpy(data.copy())
+    on_device = host.to(gpu)
+    host.zero_()  # the source is free again once the call has returned
+    back = on_device.cpu()
+    np.testing.assert_array_equal(back.numpy(), data)
+    non_blocking = torch.from_numpy(data).to(gpu, non_blocking=True)
+    np.testing.assert_array_equal(non_blocking.cpu().numpy(), data)
+
+
+def test_large_pageable_copies_from_several_threads(gpu):
+    import threading
+
+    data = [np.full(12 << 20, i, dtype=np.uint8) for i in range(4)]
+    results = [None] * 4
+
+    def work(i):
+        results[i] = torch.from_numpy(data[i]).to(gpu).cpu().numpy()
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for got, want in zip(results, data, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("entry", ["cuMemcpyHtoDAsync", "cuEventRecord", "cuEventSynchronize"])
+def test_a_failing_piece_fails_the_copy_and_nothing_else(entry, gpu, fault):
+    host = torch.ones(20 << 20, dtype=torch.uint8)
+    host.to(gpu)
+    fault(entry, status=999, nth=2)
+    with pytest.raises(torch.AcceleratorError, match="unknown error"):
+        host.to(gpu)
+    assert int(host.to(gpu)[-1]) == 1

@@ -132,6 +132,8 @@ from flambeau.driver.errors import AcceleratorError, OutOfMemoryError
 from flambeau.runtime._cuda_device import DeviceGuard as _DeviceGuard  # noqa: F401 - torch's name
 
 if TYPE_CHECKING:
+    from flambeau.cuda import jiterator
+    from flambeau.cuda._compiled_kernel import _compile_kernel as _compile_kernel
     from flambeau.cuda._explain import explain
     from flambeau.cuda._properties import _CudaDeviceProperties as _CudaDeviceProperties
 
@@ -184,6 +186,7 @@ __all__ = [
     "is_current_stream_capturing",
     "is_initialized",
     "is_tf32_supported",
+    "jiterator",
     "list_gpu_processes",
     "manual_seed",
     "manual_seed_all",
@@ -233,8 +236,10 @@ has_magma: bool = False
 # Rarely needed, and slower to import than all the rest.
 _LATER = {
     "_CudaDeviceProperties": "flambeau.cuda._properties",
+    "_compile_kernel": "flambeau.cuda._compiled_kernel",
     "explain": "flambeau.cuda._explain",
 }
+_LATER_MODULES = ("jiterator",)
 
 _lazy_call(remember_visible_devices)
 
@@ -242,11 +247,13 @@ _lazy_call(remember_visible_devices)
 def __getattr__(name: str) -> Any:
     if name == "default_generators":  # changes when CUDA is initialised
         return random.default_generators
+    import importlib
+
+    if name in _LATER_MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     home = _LATER.get(name)
     if home is None:
         raise AttributeError(f"module 'flambeau.cuda' has no attribute {name!r}")
-    import importlib
-
     value = getattr(importlib.import_module(home), name)
     if name in __all__:
         value.__module__ = __name__
@@ -255,7 +262,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER, "default_generators"})
+    return sorted({*globals(), *_LATER, *_LATER_MODULES, "default_generators"})
 
 
 def _claim_public_names() -> None:

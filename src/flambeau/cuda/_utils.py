@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device arguments of public functions."""
+"""Device arguments of public functions; compiled kernels under torch's names for them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flambeau.runtime import _cuda_device
 
@@ -40,3 +40,14 @@ def _get_device_index(
         Something that is no device at all, where None would do.
     """
     return _cuda_device.index_of(device, optional, allow_cpu)
+
+
+_COMPILED = {"_CudaKernel", "_CudaModule", "_cuda_load_module", "_nvrtc_compile"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _COMPILED:
+        raise AttributeError(f"module 'flambeau.cuda._utils' has no attribute {name!r}")
+    from flambeau.cuda import _compiled_kernel
+
+    return getattr(_compiled_kernel, name)

@@ -61,6 +61,9 @@ class Modules(Protocol):
     def function(self, module: int, name: str) -> int:
         """The ``CUfunction`` of a kernel; error 500 if the module has none of this name."""
 
+    def parameter_sizes(self, module: int, name: str) -> tuple[int, ...]:
+        """The sizes in bytes of a kernel's parameters, in order (``cuFuncGetParamInfo``)."""
+
     def global_pointer(self, module: int, name: str) -> tuple[int, int]:
         """Address and size in bytes of a ``__device__`` or ``__constant__`` variable."""
 

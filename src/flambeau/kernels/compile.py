@@ -92,7 +92,13 @@ def clear_cache() -> int:
 
 
 def compile_source(
-    source: str, name: str, *, device: int, options: Sequence[str] = ()
+    source: str,
+    name: str,
+    *,
+    device: int,
+    options: Sequence[str] = (),
+    arch: str | None = None,
+    use_cache: bool = True,
 ) -> tuple[bytes, str]:
     """Compile CUDA C++ for a device, through the cache on disk.
 
@@ -107,7 +113,12 @@ def compile_source(
     device
         The ordinal of the device that shall run it.
     options
-        More compiler options, such as those of `include_options`.
+        More compiler options, such as those of `include_options`. One that is also among
+        flambeau's own, such as another ``--std``, takes its place.
+    arch
+        The architecture instead of the device's own, as a number such as ``"90"``.
+    use_cache
+        False for a source whose result depends on more than itself: on a user's own headers.
 
     Returns
     -------
@@ -127,7 +138,11 @@ def compile_source(
 
     target = driver.current().code_target(device)
     expression = "" if 'extern "C"' in source and name.isidentifier() else name
-    arguments = (f"--gpu-architecture={target.arch}", *_COMMON_OPTIONS, *options)
+    own = target.arch if arch is None else f"{target.arch.partition('_')[0]}_{arch}"
+    arguments = (f"--gpu-architecture={own}", *_with_common_options(options))
+    if not use_cache:
+        image, lowered_name = _compile(source, expression, target.kind, arguments)
+        return image, lowered_name or name
     parts = [_compiler_version(), target.kind, *arguments, expression, source]
     for header, text in _headers_of(source):
         parts += [header, text]
@@ -138,6 +153,18 @@ def compile_source(
     image, lowered_name = _compile(source, expression, target.kind, arguments)
     _disk().put(key, lowered_name.encode() + b"\0" + image)
     return image, lowered_name or name
+
+
+def _with_common_options(options: Sequence[str]) -> tuple[str, ...]:
+    """These options after flambeau's own, of which the compiler takes none twice."""
+    given = {option.lstrip("-").partition("=")[0] for option in options}
+    long_names = {"default-device": "device-as-default-execution-space"}
+    kept = []
+    for option in _COMMON_OPTIONS:
+        name = option.lstrip("-").partition("=")[0]
+        if not {name, long_names.get(name, name)} & given:
+            kept.append(option)
+    return (*kept, *options)
 
 
 def get_function(source: str, name: str, device: int, options: Sequence[str] = ()) -> int:

@@ -103,13 +103,12 @@ def dropout_(input: Tensor, p: float, train: bool) -> Tensor:
         raise RuntimeError(_range_error(p))
     if p == 0 or not train or input.numel() == 0:
         return input
-    return input.mul_(0 if p == 1 else _noise(input, p))
+    input.mul_(0 if p == 1 else _noise(input, p))
+    return input
 
 
 @public(method=False)
-def native_dropout(
-    input: Tensor, p: float, train: bool | None = None
-) -> tuple[Tensor, Tensor]:
+def native_dropout(input: Tensor, p: float, train: bool | None = None) -> tuple[Tensor, Tensor]:
     """Do `dropout` and say which elements were kept; ``train=None`` means True.
 
     Returns
@@ -117,11 +116,16 @@ def native_dropout(
     result, mask : Tensor
         The mask is bool.
     """
+    if not 0.0 <= p <= 1.0:
+        raise RuntimeError(_range_error(p))
     if input.numel() == 0:
         return input, _factory.empty_like(input, dtype=_BOOL)
     if train is False:
         return input.clone(), _factory.empty_like(input, dtype=_BOOL).fill_(True)
-    mask = _factory.empty_like(input, dtype=_BOOL)
+    if _is_dense(input):
+        mask = _factory.empty_like(input, dtype=_BOOL)
+    else:  # in the order of the elements
+        mask = _factory.new_empty(input.shape, _BOOL, input.device)
     if p == 1:
         return input * 0, mask.fill_(False)
     if input.device.type == "cpu":
@@ -131,10 +135,12 @@ def native_dropout(
 
 
 def _noise(input: Tensor, p: float) -> Tensor:
-    return bernoulli_(_factory.empty_like(input), 1 - p).div_(1 - p)
+    noise = bernoulli_(_factory.empty_like(input), 1 - p)
+    noise.div_(1 - p)
+    return noise
 
 
-# -- the fused kernel ----------------------------------------------------------------------------------
+# -- the fused kernel -----------------------------------------------------------------------------
 
 
 def _is_dense(input: Tensor) -> bool:
@@ -163,7 +169,7 @@ def _fused(input: Tensor, p: float, mask: Tensor | None) -> Tensor:
         raise NotImplementedError(
             f"\"fused_dropout\" not implemented for '{name}': it takes floating-point tensors"
         )
-    n, device = input.numel(), input.device.index
+    n, device = input.numel(), input.get_device()
     keep, scale = _factors(input, p)
     out = _factory.empty_like(input)
     threads = _random.grid_threads(device, n)

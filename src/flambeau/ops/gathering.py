@@ -248,3 +248,27 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 def index_fill(input: Tensor, dim: int, index: Tensor, value: complex) -> Tensor:
     """Copy a tensor and set the slices that `index` names to a number."""
     return _index_fill_(input.clone(), dim, index, value)
+
+
+def _put_(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """Store elements of `source` at row-major positions, or add them; return this tensor."""
+    _check_index("put_", index, self)
+    if source.numel() != index.numel():
+        raise RuntimeError(
+            "put_(): Expected source and index to have the same number of elements, but got "
+            f"source.numel() = {source.numel()}, index.numel() = {index.numel()}"
+        )
+    flat = self if self.is_contiguous() else self.contiguous()
+    put_at(
+        flat.view(-1), index.reshape(-1), source.reshape(-1), "accumulate" if accumulate else "write"
+    )
+    return self if flat is self else self.copy_(flat)
+
+
+inplace_method("put_", _put_)
+
+
+@public()
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """Copy a tensor and store elements at row-major positions, or add them."""
+    return _put_(input.clone(), index, source, accumulate)

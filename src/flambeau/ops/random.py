@@ -1,27 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random fills in place, and the factories that draw a new tensor with them."""
+"""Filling tensors with random numbers in place."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from flambeau.ops.registry import inplace_method, public
-from flambeau.runtime import _dtype, _factory
+from flambeau.ops.registry import inplace_method
+from flambeau.runtime import _dtype
 from flambeau.runtime._random import RandomFill
-from flambeau.runtime._tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from flambeau.runtime._dtype import dtype
     from flambeau.runtime._generator import Generator
-
-    Device = Any
+    from flambeau.runtime._tensor import Tensor
 
 # From this range on a draw takes 64 bits.
 _WIDE_RANGE = 1 << 28
-_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 # The bits that hold every integer exactly: floats their digits, integers without the sign.
 _DIGITS = {
@@ -31,7 +27,7 @@ _DIGITS = {
 _BOUNDED_ONLY = {"uint16": 16, "uint32": 32, "uint64": 64}
 
 
-# -- kernels -----------------------------------------------------------------------------------------
+# -- kernels --------------------------------------------------------------------------------------
 
 _TEMPLATES = {
     "uniform": "Uniform", "normal": "Normal", "log_normal": "LogNormal",
@@ -72,14 +68,21 @@ def _compile(fill: RandomFill, device: int, code: int, strided: bool) -> int:
 FILLS = {name: RandomFill(name, _compile) for name in _TEMPLATES}
 
 
-# -- continuous distributions ------------------------------------------------------------------------
+# -- continuous distributions ---------------------------------------------------------------------
 
 
 def _legacy(of: dtype) -> str:
     return _dtype.legacy_type_name(of)
 
 
-def _require_float(target: Tensor, name: str, complex_too: bool = False) -> None:
+def require_float(target: Tensor, name: str, complex_too: bool = False) -> None:
+    """Refuse dtypes other than floating-point, and complex ones unless they serve too.
+
+    Raises
+    ------
+    NotImplementedError
+        It is another dtype.
+    """
     if target.dtype.category == 2 or (complex_too and target.dtype.category == 3):
         return
     raise NotImplementedError(
@@ -124,7 +127,7 @@ def uniform_(
     >>> bool((x >= 2).all() and (x < 3).all())
     True
     """
-    _require_float(self, "check_uniform_bounds", complex_too=True)
+    require_float(self, "check_uniform_bounds", complex_too=True)
     low, high = float(from_), float(to)
     largest = _LARGEST.get(self.dtype.to_real().name, math.inf)
     for name, bound in (("from", low), ("to", high)):
@@ -177,7 +180,7 @@ def normal_(
     """
     if not std >= 0.0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    _require_float(self, "normal_kernel", complex_too=True)
+    require_float(self, "normal_kernel", complex_too=True)
     if self.dtype.category == 3:
         std /= math.sqrt(2)
     return FILLS["normal"](self, generator, float(mean), float(std))
@@ -189,13 +192,11 @@ def log_normal_(
     """Fill with numbers whose logarithm has this mean and standard deviation."""
     if not std > 0.0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")
-    _require_float(self, "log_normal")
+    require_float(self, "log_normal")
     return FILLS["log_normal"](self, generator, float(mean), float(std))
 
 
-def exponential_(
-    self: Tensor, lambd: float = 1, *, generator: Generator | None = None
-) -> Tensor:
+def exponential_(self: Tensor, lambd: float = 1, *, generator: Generator | None = None) -> Tensor:
     """Fill with exponentially distributed numbers of the rate `lambd`, greater than 0."""
     _require_continuous(self, "Exponential")
     if not lambd > 0.0:
@@ -222,7 +223,7 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
     return FILLS["geometric"](self, generator, float(p))
 
 
-# -- integers ----------------------------------------------------------------------------------------
+# -- integers -------------------------------------------------------------------------------------
 
 
 def _integer_bounds(of: dtype) -> tuple[int, int]:
@@ -282,11 +283,11 @@ _C_NAMES = {
 }  # fmt: skip
 
 
-def _random_in_range(self: Tensor, low: int, high: int, generator: Generator | None) -> Tensor:
+def random_in_range(self: Tensor, low: int, high: int, generator: Generator | None) -> Tensor:
+    """Fill with integers from `low` to ``high - 1``; errors as for `random_`."""
     if low >= high:
         raise RuntimeError(
-            "random_ expects 'from' to be less than 'to', but got "
-            f"from={low} >= to={high}"
+            f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
         )
     of = self.dtype
     if of.category == 2:
@@ -320,14 +321,14 @@ def _random_whole(self: Tensor, generator: Generator | None) -> Tensor:
 def _random_from(self: Tensor, low: int, generator: Generator | None) -> Tensor:
     """Draw from `low` to the dtype's greatest, both included."""
     of = self.dtype
-    if low == _INT64_MIN:
+    if low == INT64_MIN:
         if of.name not in {"int64", "float64", "float32", "bfloat16"}:
             raise NotImplementedError(
                 f"random_(-2**63, None) is defined for int64, float64, float32 and bfloat16, not "
                 f"for {of.name}"
             )
         return FILLS["random64"](self, generator)
-    last = min(_integer_bounds(of)[1], _INT64_MAX)
+    last = min(_integer_bounds(of)[1], INT64_MAX)
     if of.category == 2:
         last = 1 << _DIGITS[of.name]
         low, _ = _inside(low, low + 1, _DIGITS[of.name])
@@ -372,318 +373,9 @@ def random_(
     high = given.get("to")
     if high is None:
         return _random_from(self, int(low), generator)
-    return _random_in_range(self, int(low), int(high), generator)
+    return random_in_range(self, int(low), int(high), generator)
 
 
 for _method in (normal_, log_normal_, exponential_, cauchy_, geometric_, random_):
     inplace_method(_method.__name__, _method)
 inplace_method("uniform_", _uniform_method)
-
-
-# -- new tensors -------------------------------------------------------------------------------------
-
-
-def _new(
-    size: tuple[Any, ...],
-    named: Any,
-    out: Tensor | None,
-    dtype: dtype | None,
-    device: Device,
-    pin_memory: bool,
-) -> Tensor:
-    if named is not None:
-        size = (named,)
-    sizes = size[0] if len(size) == 1 else size
-    if out is not None:
-        return _factory.empty(sizes, out=out)
-    return _factory.new_empty(sizes, dtype, device, pin_memory)
-
-
-@public(method=False)
-def rand(
-    *shape: Any,
-    size: Any = None,
-    generator: Generator | None = None,
-    out: Tensor | None = None,
-    dtype: dtype | None = None,
-    layout: Any = None,
-    device: Device = None,
-    requires_grad: bool = False,
-    pin_memory: bool = False,
-) -> Tensor:
-    """Draw numbers evenly from [0, 1).
-
-    Parameters
-    ----------
-    shape, size
-        ``rand(2, 3)``, ``rand((2, 3))`` or ``rand(size=(2, 3))``.
-    generator
-        None is the default one of the device.
-    out
-        A tensor to resize and fill instead.
-    dtype
-        Floating-point or complex; by default the default dtype.
-    layout
-        Accepted: tensors are strided.
-    device
-        By default the default device.
-    requires_grad
-        Whether gradients shall be recorded for it.
-    pin_memory
-        Put a host tensor into pinned memory.
-
-    Returns
-    -------
-    Tensor
-        On CUDA the same numbers as torch on a device with as many threads.
-
-    Examples
-    --------
-    >>> import flambeau as torch
-    >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
-    <torch.Generator device=cpu seed=0>
-    >>> torch.rand(2, device="cuda")
-    tensor([0.3990, 0.5167], device='cuda:0')
-    """
-    made = _new(shape, size, out, dtype, device, pin_memory)
-    _require_float(made, "check_uniform_bounds", complex_too=True)
-    FILLS["uniform"](made, generator, 0.0, 1.0)
-    return made.requires_grad_() if requires_grad else made
-
-
-@public(method=False)
-def randn(
-    *shape: Any,
-    size: Any = None,
-    generator: Generator | None = None,
-    out: Tensor | None = None,
-    dtype: dtype | None = None,
-    layout: Any = None,
-    device: Device = None,
-    requires_grad: bool = False,
-    pin_memory: bool = False,
-) -> Tensor:
-    """Draw from the standard normal distribution; parameters as for `rand`.
-
-    Complex numbers have variance 1: their parts have variance 1/2 each.
-    """
-    made = _new(shape, size, out, dtype, device, pin_memory)
-    _require_float(made, "normal_kernel", complex_too=True)
-    deviation = math.sqrt(0.5) if made.dtype.category == 3 else 1.0
-    FILLS["normal"](made, generator, 0.0, deviation)
-    return made.requires_grad_() if requires_grad else made
-
-
-def _number(value: Any) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"randint(): bounds must be ints, not {type(value).__name__}")
-    number = int(value.__index__())
-    if not _INT64_MIN <= number <= _INT64_MAX:
-        raise ValueError(f"Overflow when unpacking long long: {number} is no 64-bit int")
-    return number
-
-
-@public(method=False)
-def randint(
-    *arguments: Any,
-    low: int | None = None,
-    high: int | None = None,
-    size: Sequence[int] | None = None,
-    generator: Generator | None = None,
-    out: Tensor | None = None,
-    dtype: dtype | None = None,
-    layout: Any = None,
-    device: Device = None,
-    requires_grad: bool = False,
-    pin_memory: bool = False,
-) -> Tensor:
-    """Draw integers evenly from `low` to ``high - 1``.
-
-    Parameters
-    ----------
-    arguments
-        ``randint(high, size)`` or ``randint(low, high, size)``; each may be given by name.
-    low
-        The least; 0 by default.
-    high
-        One above the greatest.
-    size
-        The sizes, as a sequence.
-    generator, out, layout, device, requires_grad, pin_memory
-        As for `rand`.
-    dtype
-        By default int64.
-
-    Raises
-    ------
-    RuntimeError
-        `low` is not below `high`, or the dtype does not have them.
-
-    Examples
-    --------
-    >>> import flambeau as torch
-    >>> torch.randint(0, 6, (2, 3), device="cuda").shape
-    torch.Size([2, 3])
-    """
-    low, high, size = _randint_arguments(arguments, low, high, size)
-    of = dtype or (out.dtype if out is not None else _dtype.dtypes["int64"])
-    made = _new((size,), None, out, of, device, pin_memory)
-    _random_in_range(made, low, high, generator)
-    return made.requires_grad_() if requires_grad else made
-
-
-def _randint_arguments(
-    arguments: tuple[Any, ...], low: Any, high: Any, size: Any
-) -> tuple[int, int, Any]:
-    rest = list(arguments)
-    if size is None and rest:
-        size = rest.pop()
-    if high is None and rest:
-        high = rest.pop()
-    if low is None and rest:
-        low = rest.pop()
-    if rest or high is None or size is None:
-        raise TypeError(
-            "randint() takes (high, size) or (low, high, size), by position or by name; got "
-            f"{len(arguments)} positional arguments"
-        )
-    return _number(0 if low is None else low), _number(high), size
-
-
-@public(method=False)
-def rand_like(
-    input: Tensor, *, generator: Generator | None = None, **options: Any
-) -> Tensor:
-    """Draw from [0, 1) with a tensor's shape, dtype, device and order in memory.
-
-    Parameters
-    ----------
-    input
-        The pattern.
-    generator
-        None is the default one of the device.
-    options
-        As for `empty_like`.
-    """
-    made = _like(input, options)
-    return _finish(uniform_(made, generator=generator), options)
-
-
-@public(method=False)
-def randn_like(
-    input: Tensor, *, generator: Generator | None = None, **options: Any
-) -> Tensor:
-    """Draw from the standard normal distribution; parameters as for `rand_like`."""
-    made = _like(input, options)
-    return _finish(normal_(made, generator=generator), options)
-
-
-@public(method=False)
-def randint_like(
-    input: Tensor, *bounds: int, low: int = 0, high: int | None = None, **options: Any
-) -> Tensor:
-    """Draw integers with a tensor's shape and dtype.
-
-    Parameters
-    ----------
-    input
-        The pattern.
-    bounds, low, high
-        ``randint_like(input, high)`` or ``randint_like(input, low, high)``.
-    options
-        As for `empty_like`, and ``generator``.
-    """
-    generator = options.pop("generator", None)
-    if len(bounds) == 2:
-        low, high = bounds
-    elif bounds:
-        high = bounds[0] if high is None else high
-    if isinstance(high, Tensor):
-        high = high.item()
-    if high is None or len(bounds) > 2:
-        raise TypeError("randint_like() takes (input, high) or (input, low, high)")
-    made = _like(input, options)
-    return _finish(_random_in_range(made, _number(low), _number(high), generator), options)
-
-
-def _like(input: Tensor, options: dict[str, Any]) -> Tensor:
-    kept = {name: value for name, value in options.items() if name != "requires_grad"}
-    return _factory.empty_like(input, **kept)
-
-
-def _finish(made: Tensor, options: dict[str, Any]) -> Tensor:
-    return made.requires_grad_() if options.get("requires_grad") else made
-
-
-@public(method=False)
-def normal(
-    mean: Any = 0.0,
-    std: Any = 1.0,
-    size: Sequence[int] | None = None,
-    *,
-    generator: Generator | None = None,
-    out: Tensor | None = None,
-    dtype: dtype | None = None,
-    layout: Any = None,
-    device: Device = None,
-    requires_grad: bool = False,
-    pin_memory: bool = False,
-) -> Tensor:
-    """Draw normally distributed numbers, each with its own mean and deviation if these are tensors.
-
-    Parameters
-    ----------
-    mean, std
-        Numbers or tensors that broadcast together.
-    size
-        The sizes; needed, and allowed, only when both are numbers.
-    generator
-        None is the default one of the device.
-    out
-        A tensor to resize and fill instead.
-    dtype, layout, device, requires_grad, pin_memory
-        As for `rand`, when both are numbers.
-
-    Raises
-    ------
-    RuntimeError
-        A deviation is negative; on CUDA a negative element of a tensor shows at a later call.
-    TypeError
-        Sizes are missing or not wanted.
-    """
-    if isinstance(mean, Tensor) or isinstance(std, Tensor):
-        if size is not None:
-            raise TypeError("normal() takes a size only when mean and std are numbers")
-        return _normal_of_tensors(mean, std, generator, out)
-    if size is None:
-        raise TypeError("normal() needs a size when mean and std are numbers: normal(0.0, 1.0, (2, 3))")
-    made = _new((size,), None, out, dtype, device, pin_memory)
-    normal_(made, mean, std, generator=generator)
-    return made.requires_grad_() if requires_grad else made
-
-
-def _normal_of_tensors(
-    mean: Any, std: Any, generator: Generator | None, out: Tensor | None
-) -> Tensor:
-    from flambeau.ops.common import broadcast_shapes
-
-    given = [x for x in (mean, std) if isinstance(x, Tensor)]
-    shape = broadcast_shapes(*(tuple(x.shape) for x in given))
-    if isinstance(std, Tensor):
-        _require_non_negative(std)
-    elif not std >= 0.0:
-        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    made = (
-        _factory.new_empty(shape, given[0].dtype, given[0].device)
-        if out is None
-        else _factory.empty(shape, out=out)
-    )
-    normal_(made, generator=generator)
-    return made.mul_(std).add_(mean)
-
-
-def _require_non_negative(std: Tensor) -> None:
-    from flambeau.ops.random_sampling import check_elements
-
-    check_elements(std, "normal expects all elements of std >= 0.0", least=0.0)
-

@@ -33,9 +33,7 @@ def _legacy(of: dtype) -> str:
     return _dtype.legacy_type_name(of)
 
 
-def _launch(
-    source: str, signature: str, device: int, threads: int, *arguments: object
-) -> None:
+def _launch(source: str, signature: str, device: int, threads: int, *arguments: object) -> None:
     made = kernel(source, "draw", signature, device)
     made(device, (math.ceil(threads / _THREADS), 1, 1), (_THREADS, 1, 1), 0, *arguments)
 
@@ -50,12 +48,10 @@ FLAMBEAU_KERNEL({threads}) draw({parameters}) {{
 """
 
 
-# -- checks ------------------------------------------------------------------------------------------
+# -- checks ---------------------------------------------------------------------------------------
 
 
-def check_elements(
-    values: Tensor, problem: str, least: float, greatest: float = math.inf
-) -> None:
+def check_elements(values: Tensor, problem: str, least: float, greatest: float = math.inf) -> None:
     """Refuse elements outside a range; NaN is outside.
 
     On the host at once, on a CUDA device by an assertion there, which a later call reports.
@@ -63,7 +59,8 @@ def check_elements(
     if values.numel() == 0:
         return
     if values.device.type == "cpu":
-        if not bool(((values >= least) & (values <= greatest)).all()):
+        wide = values.to(_FLOAT64)  # the bounds are doubles
+        if not bool(((wide >= least) & (wide <= greatest)).all()):
             raise RuntimeError(problem)
         return
     flat = values.contiguous()
@@ -73,11 +70,10 @@ def check_elements(
         f'RANDOM_REQUIRE(in_range(values, n, least, greatest), "{text}")',
     )
     n = flat.numel()
-    # A bound is compared as a double, so infinity itself passes unless the caller excludes it.
-    _launch(source, "Pqdd", flat.device.index, n, flat, n, least, greatest)
+    _launch(source, "Pqdd", flat.get_device(), n, flat, n, least, greatest)
 
 
-# -- bernoulli ---------------------------------------------------------------------------------------
+# -- bernoulli ------------------------------------------------------------------------------------
 
 
 def bernoulli_(
@@ -146,7 +142,7 @@ def _bernoulli_on_device(out: Tensor, p: Tensor, generator: Generator | None) ->
         f"{kind} *out, const {probability} *p, const Philox philox, int64 n",
         "bernoulli_each(out, p, philox, n)",
     )
-    n, device = out.numel(), out.device.index
+    n, device = out.numel(), out.get_device()
     philox = _random.draw(generator, device, 12)
     _launch(source, "PPBq", device, math.ceil(n / 4), out, p, philox, n)
 
@@ -172,11 +168,14 @@ def bernoulli(
     out
         A tensor to resize and fill instead.
     """
-    made = _factory.empty_like(input) if out is None else _factory.empty(tuple(input.shape), out=out)
+    if out is None:
+        made = _factory.empty_like(input)
+    else:
+        made = _factory.empty(tuple(input.shape), out=out)
     return bernoulli_(made, input if p is None else p, generator=generator)
 
 
-# -- poisson -----------------------------------------------------------------------------------------
+# -- poisson --------------------------------------------------------------------------------------
 
 
 @public(method=False)
@@ -222,12 +221,13 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
         f"{kind} *out, const {kind} *rates, const Philox philox, int64 n",
         "poisson_each(out, rates, philox, n)",
     )
-    philox = _random.draw(generator, rates.device.index, 20)
-    _launch(source, "PPBq", rates.device.index, n, out, rates, philox, n)
+    device = rates.get_device()
+    philox = _random.draw(generator, device, 20)
+    _launch(source, "PPBq", device, n, out, rates, philox, n)
     return out
 
 
-# -- multinomial -------------------------------------------------------------------------------------
+# -- multinomial ----------------------------------------------------------------------------------
 
 
 @public()
@@ -291,9 +291,7 @@ def _check_multinomial(
     input: Tensor, num_samples: int, replacement: bool, out: Tensor | None
 ) -> None:
     if out is not None and out.dtype.name != "int64":
-        raise RuntimeError(
-            f"multinomial expects Long tensor out, got: {_legacy(out.dtype)}"
-        )
+        raise RuntimeError(f"multinomial expects Long tensor out, got: {_legacy(out.dtype)}")
     if input.ndim not in {1, 2}:
         raise RuntimeError(f"prob_dist must be 1 or 2 dim, got {input.ndim} dims")
     if input.dtype.category != 2:
@@ -310,9 +308,7 @@ def _check_multinomial(
             f"{num_samples} samples of {categories} categories"
         )
     if categories > _MOST_CATEGORIES:
-        raise RuntimeError(
-            f"number of categories cannot exceed 2^24, got {categories}"
-        )
+        raise RuntimeError(f"number of categories cannot exceed 2^24, got {categories}")
 
 
 def _check_weights(rows: Tensor) -> None:
@@ -332,9 +328,12 @@ def _check_weights(rows: Tensor) -> None:
 def _race(rows: Tensor, num_samples: int, generator: Generator | None) -> Tensor:
     """Give each category an exponential arrival time, scaled by its weight; the first ones win."""
     quotient = rows / exponential_(_factory.empty_like(rows), generator=generator)
+    first: Tensor
     if num_samples == 1:
-        return quotient.argmax(-1, keepdim=True)
-    return quotient.topk(num_samples, -1).indices
+        first = quotient.argmax(-1, keepdim=True)
+    else:
+        first = quotient.topk(num_samples, -1).indices
+    return first
 
 
 def _choose_on_host(rows: Tensor, num_samples: int, generator: Generator | None) -> Tensor:
@@ -348,7 +347,7 @@ def _choose_on_device(rows: Tensor, num_samples: int, generator: Generator | Non
     weights = (rows / rows.sum(-1, keepdim=True)).contiguous()
     sums = weights.cumsum(-1)
     result = new_like(rows, (count, num_samples), _INT64)
-    kind, device = element_type(rows.dtype.code), rows.device.index
+    kind, device = element_type(rows.dtype.code), rows.get_device()
     source = _source(
         f"int64 *out, const {kind} *sums, const {kind} *weights, const Philox philox, int64 rows, "
         "int64 categories, int64 samples",
@@ -365,7 +364,7 @@ def _choose_on_device(rows: Tensor, num_samples: int, generator: Generator | Non
     return result
 
 
-# -- randperm ----------------------------------------------------------------------------------------
+# -- randperm -------------------------------------------------------------------------------------
 
 
 @public(method=False)
@@ -456,12 +455,14 @@ def _permute_on_device(n: int, like: Tensor, generator: Generator | None) -> Ten
     FILLS["random64"](keys, generator, 0.0, 0.0, high - low, low)
     if bits not in {32, 64}:
         keys = keys & ((1 << bits) - 1)
+    ordered: Tensor
+    places: Tensor
     ordered, places = keys.sort(stable=True)
     source = _source(
         f"int64 *values, const {element_type(keys.dtype.code)} *keys, const Philox philox, int64 n",
         "shuffle_ties(values, keys, philox, n)",
     )
-    device = like.device.index
+    device = like.get_device()
     philox = _random.draw(generator, device, n)
     _launch(source, "PPBq", device, n, places, ordered, philox, n)
     return places

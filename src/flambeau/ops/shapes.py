@@ -243,6 +243,12 @@ def flip(input: Tensor, *dims: Any) -> Tensor:
     return result
 
 
+@public(function=False)
+def __reversed__(self: Tensor) -> Tensor:  # noqa: N807
+    """What ``reversed(tensor)`` gives: the first dimension the other way round."""
+    return flip(self, 0) if self.ndim else self
+
+
 @public()
 def fliplr(input: Tensor) -> Tensor:
     """Reverse the columns."""

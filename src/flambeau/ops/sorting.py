@@ -254,6 +254,26 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     return return_types.median(found, where)
 
 
+@public()
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """Find the median of what is not NaN; parameters as for `median`."""
+    if input.dtype.category != 2:
+        return median(input, dim, keepdim)
+    if dim is None:
+        return nanmedian(input.reshape(-1), 0).values if input.numel() else median(input)
+    dim = wrap_dim(dim, input.ndim)
+    values, indices = _sorted(input, dim, False)
+    if input.ndim == 0:
+        return return_types.nanmedian(values, indices)
+    # NaN sorts last, so the numbers are a row's beginning.
+    present = OPS["isnan"](input).logical_not().sum(dim, keepdim=True)
+    middle = ((present - 1).clamp(0) // 2).to(_INT64)
+    found, where = values.gather(dim, middle), indices.gather(dim, middle)
+    if not keepdim:
+        found, where = found.squeeze(dim), where.squeeze(dim)
+    return return_types.nanmedian(found, where)
+
+
 def _flags_of_new(values: Tensor) -> Tensor:
     """Where a sorted vector has another value than before."""
     flags = new_like(values, values.shape, _dtype.dtypes["bool"])

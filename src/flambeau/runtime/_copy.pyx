@@ -3,13 +3,15 @@
 """Copies: between devices, dtypes and strides.
 
 Between host and device a contiguous copy of one dtype is one ``cuMemcpy…Async`` on the device's current
-stream; the blocking form then waits for that stream only.
+stream; the blocking form then waits for that stream only. Large copies from and to pageable memory go
+through pinned buffers that several threads fill.
 """
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uintptr_t
 from libc.string cimport memcpy
 
-from flambeau.driver._table cimport CUcontext, CUdeviceptr, CUevent, CUresult, CUstream, check, driver
+from flambeau.driver._table cimport (
+    CUcontext, CUdeviceptr, CUevent, CUresult, CUstream, DriverTable, check, driver)
 from flambeau.runtime cimport _allocator, _dtype, _launch, _state
 from flambeau.runtime._dims cimport contiguous_strides, shape_text
 from flambeau.runtime._dtype cimport item_bytes, type_category
@@ -19,6 +21,7 @@ from flambeau.runtime._tensor cimport (
 from flambeau.runtime._views cimport expand_to
 
 from flambeau.runtime import _tensor as _tensor_module
+from flambeau.runtime import lazy_init
 
 cdef extern from "flambeau/runtime/_host_copy.hpp" namespace "flambeau" nogil:
     cdef cppclass Space:
@@ -30,7 +33,24 @@ cdef extern from "flambeau/runtime/_host_copy.hpp" namespace "flambeau" nogil:
         void simplify()
     void host_copy(char* to, int to_type, const char* source, int from_type, const Space& space)
 
+cdef extern from "flambeau/runtime/staging.hpp" namespace "flambeau" nogil:
+    const size_t STAGING_WORTHWHILE "flambeau::Staging::WORTHWHILE"
+    cdef cppclass Staging:
+        CUresult up(const DriverTable*, CUdeviceptr to, const char* source, size_t bytes, CUstream)
+        CUresult down(const DriverTable*, char* to, CUdeviceptr source, size_t bytes, CUstream)
+        void forget()
+    Staging& staging_of(int device)
+
 cdef Tensor _NOTHING = Tensor.__new__(Tensor)     # stands for host memory that is no tensor's
+
+
+def _forget_staging():
+    """Drop the staging buffers: their handles became void."""
+    for device in range(64):
+        staging_of(device).forget()
+
+
+lazy_init.on_forget(_forget_staging)
 
 cdef enum:
     EVENT_DISABLE_TIMING = 2
@@ -152,13 +172,18 @@ cdef int _up(Tensor to, Tensor source, bint non_blocking) except -1:
     stream = _state.thread_state().streams[to.device_index]
     if _launch.observed:
         tell_observers("copy_", (), to, stream)
-    if non_blocking and _pinned(source):
+    cdef bint pinned = (non_blocking or bytes >= STAGING_WORTHWHILE) and _pinned(source)
+    if non_blocking and pinned:
         check(driver.MemcpyHtoDAsync(<CUdeviceptr>to.data, source.data, bytes, stream))
         if source.storage.pinned:
             _allocator.record_pinned_use(source.storage, stream)
         return 0
     with nogil:
-        status = driver.MemcpyHtoDAsync(<CUdeviceptr>to.data, source.data, bytes, stream)
+        if bytes >= STAGING_WORTHWHILE and not pinned:
+            status = staging_of(to.device_index).up(
+                driver, <CUdeviceptr>to.data, source.data, bytes, stream)
+        else:
+            status = driver.MemcpyHtoDAsync(<CUdeviceptr>to.data, source.data, bytes, stream)
     check(status)
     return 0 if non_blocking else _wait(stream)
 
@@ -174,13 +199,18 @@ cdef int _down(Tensor to, Tensor source, bint non_blocking) except -1:
     stream = _state.thread_state().streams[source.device_index]
     if _launch.observed:
         tell_observers("copy_", (source,), to, stream)
-    if non_blocking and _pinned(to):
+    cdef bint pinned = (non_blocking or bytes >= STAGING_WORTHWHILE) and _pinned(to)
+    if non_blocking and pinned:
         check(driver.MemcpyDtoHAsync(to.data, <CUdeviceptr>source.data, bytes, stream))
         if to.storage.pinned:
             _allocator.record_pinned_use(to.storage, stream)
         return 0
     with nogil:
-        status = driver.MemcpyDtoHAsync(to.data, <CUdeviceptr>source.data, bytes, stream)
+        if bytes >= STAGING_WORTHWHILE and not pinned:
+            status = staging_of(source.device_index).down(
+                driver, to.data, <CUdeviceptr>source.data, bytes, stream)
+        else:
+            status = driver.MemcpyDtoHAsync(to.data, <CUdeviceptr>source.data, bytes, stream)
     check(status)
     return 0 if non_blocking else _wait(stream)
 

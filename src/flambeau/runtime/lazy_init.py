@@ -60,6 +60,8 @@ def lazy_init() -> None:
         There is no CUDA driver, or it shows no GPU.
     RuntimeError
         This process was forked from one that had initialised CUDA.
+    AllocatorSettingsError
+        The environment has allocator options that are wrong.
     DeferredCudaCallError
         A queued call failed. CUDA stays uninitialised, and the next attempt runs all queued
         calls again.
@@ -127,7 +129,9 @@ def forget() -> None:
 
 def _start_driver() -> None:
     from flambeau import driver
+    from flambeau.runtime import _allocator_settings
 
+    _allocator_settings.prepare()
     driver.current()
     if _state.start() == 0:
         raise DriverNotFoundError(

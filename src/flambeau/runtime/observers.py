@@ -9,6 +9,9 @@ The kinds and what their callbacks get, all ints but for the last:
 ``event_synchronization(event)``, ``launch(function, stream)``, and
 ``operation(name, read, written, stream)`` with tuples of the CUDA tensors that an operation on
 tensors read and wrote.
+
+Of annotations: ``mark(message, domain)``, ``range_push(message, domain)``, ``range_pop(domain)``,
+``range_start(number, message, domain)`` and ``range_end(number)``; the domain is None or a str.
 """
 
 from __future__ import annotations
@@ -19,9 +22,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 from flambeau.runtime import _state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-__all__ = ["Kind", "notify", "register", "unregister"]
+__all__ = ["Kind", "callbacks_of", "notify", "register", "unregister"]
 
 Kind = Literal[
     "event_creation",
@@ -36,6 +39,11 @@ Kind = Literal[
     "event_synchronization",
     "launch",
     "operation",
+    "mark",
+    "range_push",
+    "range_pop",
+    "range_start",
+    "range_end",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -64,6 +72,11 @@ def unregister(kind: Kind, callback: Callable[..., object]) -> None:
     """
     _of_kind(kind).remove(callback)
     _tell_compiled_modules()
+
+
+def callbacks_of(kind: Kind) -> Sequence[Callable[..., object]]:
+    """The callbacks of a kind, a live list: empty while there is nobody to tell."""
+    return _of_kind(kind)
 
 
 def notify(kind: Kind, *arguments: object) -> None:

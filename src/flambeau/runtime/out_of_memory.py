@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words of an out-of-memory error: what was asked for, where the memory is, what to do."""
+"""Out of memory, explained: what was asked, where the memory is, what stopped it, what to do."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Protocol
 
 from flambeau import driver
 from flambeau.driver.errors import OutOfMemoryError
@@ -13,7 +13,27 @@ from flambeau.driver.errors import OutOfMemoryError
 if TYPE_CHECKING:
     from flambeau.driver.contract import ProcessInfo
 
-__all__ = ["Figures", "beyond_exabyte", "error", "format_size"]
+__all__ = [
+    "Figures",
+    "FreeMemory",
+    "Observer",
+    "attach_observer",
+    "beyond_exabyte",
+    "detach_observer",
+    "error",
+    "explain",
+    "format_size",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class FreeMemory:
+    """Free memory that the allocator keeps: bytes, the largest block, and whose that one is."""
+
+    bytes: int = 0
+    largest: int = 0
+    stream: int = 0
+    pool: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +44,26 @@ class Figures:
     ----------
     device
         The device's index.
-    requested, segment_size
-        What was asked of the allocator, and what it asked of the driver for that.
+    requested, rounded, segment_size
+        What was asked of the allocator, the size of a block for that, and what it asked of the
+        driver.
+    stream, pool
+        The stream (handle) and the pool that the request was for.
+    refused_by
+        Who said no: ``"driver"``, ``"limit"`` (what this process may reserve), ``"rejection"`` (the
+        configured share, without a retry) or ``"source"`` (a user's allocator).
     total, free
         The device's capacity, and what the driver has left.
     limit
         What the allocator may reserve, or None.
     allocated, reserved
         What tensors hold, and what the allocator got from the driver.
-    pool_bytes
-        Free bytes in private pools.
-    largest_free_block
-        The largest free block that the allocator keeps.
+    pending, idle_segments, split_remainders, pool_bytes
+        The rest of what is reserved: freed but waiting for events of other streams; wholly free
+        segments; free parts of segments in use; free in private pools.
+    own, other_stream, other_pool, other_kind
+        The free memory again: what the request could have used, and what it could not for being
+        another stream's, another pool's, or for requests of another size.
     """
 
     device: int
@@ -46,8 +74,44 @@ class Figures:
     limit: int | None
     allocated: int
     reserved: int
-    pool_bytes: int
-    largest_free_block: int
+    pool_bytes: int = 0
+    rounded: int = 0
+    stream: int = 0
+    pool: tuple[int, int] = (0, 0)
+    refused_by: str = "driver"
+    pending: int = 0
+    idle_segments: int = 0
+    split_remainders: int = 0
+    own: FreeMemory = FreeMemory()
+    other_stream: FreeMemory = FreeMemory()
+    other_pool: FreeMemory = FreeMemory()
+    other_kind: FreeMemory = FreeMemory()
+
+    @property
+    def cached(self) -> int:
+        """What is reserved and free."""
+        return self.idle_segments + self.split_remainders + self.pool_bytes
+
+    @property
+    def elsewhere(self) -> int:
+        """What is neither free nor reserved here: other processes, the context, modules."""
+        return max(0, self.total - self.free - self.reserved)
+
+    @property
+    def largest(self) -> FreeMemory:
+        """The free memory that has the largest block."""
+        kinds = (self.own, self.other_stream, self.other_pool, self.other_kind)
+        return max(kinds, key=lambda kind: kind.largest)
+
+    @property
+    def largest_free_block(self) -> int:
+        """The largest free block that the allocator keeps."""
+        return self.largest.largest
+
+    @property
+    def fragmentation(self) -> float:
+        """1 - largest free block / all free memory: 0 if it is in one piece."""
+        return 1 - self.largest_free_block / self.cached if self.cached else 0.0
 
 
 def format_size(size: int) -> str:
@@ -61,11 +125,48 @@ def format_size(size: int) -> str:
     return f"{size / (1 << 30):.2f} GiB"
 
 
-def error(figures: Figures) -> OutOfMemoryError:
+# --- the exception ------------------------------------------------------------------------------
+
+
+class Observer(Protocol):
+    """Called before an out-of-memory error is raised."""
+
+    def __call__(self, device: int, requested: int, total: int, free: int, /) -> object:
+        """Be told the segment size asked for, the limit or the capacity, and what is free."""
+
+
+_observers: list[Observer] = []
+
+
+def attach_observer(observer: Observer) -> None:
+    """Have a function called before each out-of-memory error is raised.
+
+    What it raises is raised in place of the error, which becomes its cause.
+    """
+    if not callable(observer):
+        raise TypeError(f"an observer is a callable, got {type(observer).__name__}")
+    _observers.append(observer)
+
+
+def detach_observer(observer: Observer) -> None:
+    """Undo one `attach_observer`; ValueError if it is not attached."""
+    _observers.remove(observer)
+
+
+def error(figures: Figures) -> Exception:
     """The exception for a failed allocation; the figures are its attributes too."""
-    result = OutOfMemoryError(" ".join(_sentences(figures)))
-    for name in Figures.__slots__:
+    result = OutOfMemoryError(_message(figures))
+    for name in (*(f.name for f in fields(Figures)), "largest_free_block", "fragmentation"):
         setattr(result, name, getattr(figures, name))
+    if figures.refused_by == "rejection":
+        return result
+    shown = figures.total if figures.limit is None else figures.limit
+    for observer in tuple(_observers):
+        try:
+            observer(figures.device, figures.segment_size, shown, figures.free)
+        except Exception as raised:  # noqa: BLE001 - the observer's own error is the one to raise
+            raised.__cause__ = raised.__cause__ or result
+            return raised
     return result
 
 
@@ -80,41 +181,177 @@ def beyond_exabyte(device: int, requested: int) -> OutOfMemoryError:
     return result
 
 
-def _sentences(figures: Figures) -> list[str]:
+def _message(figures: Figures) -> str:
     allocated = figures.allocated + figures.pool_bytes
-    cached = figures.reserved - allocated
     asked = f"CUDA out of memory. Tried to allocate {format_size(figures.segment_size)}"
     if figures.requested != figures.segment_size:
         asked += f" (for a request of {format_size(figures.requested)})"
+    if figures.refused_by == "rejection":
+        asked += " and was preemptively rejected (throw_on_cudamalloc_oom)"
     pools = ""
     if figures.pool_bytes:
         pools = f", with {format_size(figures.pool_bytes)} allocated in private pools"
-    return [
+    processes = _processes(figures.device)
+    summary = [
         f"{asked}.",
         f"GPU {figures.device} has a total capacity of {format_size(figures.total)} of which "
         f"{format_size(figures.free)} is free.",
-        *_process_sentences(figures.device),
+        *_process_sentences(processes),
         *([] if figures.limit is None else [f"{format_size(figures.limit)} allowed;"]),
         f"Of the allocated memory {format_size(allocated)} is allocated by PyTorch{pools}, and "
-        f"{format_size(cached)} is reserved by PyTorch but unallocated.",
-        _advice(figures, cached),
+        f"{format_size(figures.reserved - allocated)} is reserved by PyTorch but unallocated.",
+    ]
+    lines = [
+        " ".join(summary),
+        *_balance(figures, processes),
+        f"Stopped by: {_refusal(figures)}",
+        *_largest(figures),
+        *_top_sites(figures.device),
+        f"What to do: {_advice(figures, processes)}",
+    ]
+    return "\n".join(lines)
+
+
+# --- the parts of the explanation ---------------------------------------------------------------
+
+
+def explain(figures: Figures) -> str:
+    """Where the memory of a device is, in lines."""
+    lines = [
+        f"Memory of GPU {figures.device}",
+        *_balance(figures, _processes(figures.device)),
+        *([] if figures.limit is None else [f"Limit: {format_size(figures.limit)} may be reserved"]),
+        *_largest(figures),
+        *_top_sites(figures.device),
+    ]
+    return "\n".join(lines)
+
+
+def _balance(figures: Figures, processes: list[ProcessInfo]) -> list[str]:
+    others = min(_used_by_others(processes), figures.elsewhere)
+    rows = [
+        ("free", figures.free),
+        ("other processes", others),
+        ("context, modules and other allocations", figures.elsewhere - others),
+        ("reserved by this allocator", figures.reserved),
+    ]
+    parts = [
+        ("held by tensors", figures.allocated),
+        ("freed, waiting for other streams", figures.pending),
+        ("idle segments, kept for reuse", figures.idle_segments),
+        ("free parts of segments in use", figures.split_remainders),
+        ("free in private pools", figures.pool_bytes),
+    ]
+    return [
+        f"Balance of {figures.total} bytes:",
+        *(f"  {amount:>15d}  {name}" for name, amount in rows if amount or name == "free"),
+        *([f"Of the {figures.reserved} reserved:"] if figures.reserved else []),
+        *(f"  {amount:>15d}  {name}" for name, amount in parts if amount),
     ]
 
 
-def _advice(figures: Figures, cached: int) -> str:
-    if cached and figures.largest_free_block < figures.requested:
+def _refusal(figures: Figures) -> str:
+    if figures.refused_by == "limit":
+        limit = figures.limit or 0
         return (
-            f"The largest free block that is kept has {format_size(figures.largest_free_block)}. "
-            "If reserved but unallocated memory is large, it is fragmented: "
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True may avoid that."
+            f"the limit of this process, {limit} bytes: {figures.reserved} are reserved already "
+            "(set_per_process_memory_fraction or per_process_memory_fraction)."
         )
-    return "Free tensors that are no longer needed, or use smaller ones."
+    if figures.refused_by == "rejection":
+        return (
+            f"per_process_memory_fraction, {figures.limit} bytes on this device: with "
+            "throw_on_cudamalloc_oom no retry is made."
+        )
+    if figures.refused_by == "source":
+        return "the custom allocator, which returned a null pointer."
+    return f"the driver, which has {figures.free} bytes free."
 
 
-def _process_sentences(device: int) -> list[str]:
-    """Who holds memory on the device, as far as the management library tells."""
+def _largest(figures: Figures) -> list[str]:
+    largest = figures.largest
+    if not largest.largest:
+        return []
+    size = f"The largest free block that is kept has {format_size(largest.largest)}"
+    spread = f"; {figures.fragmentation:.0%} of what is free lies elsewhere." 
+    if not figures.requested:
+        return [size + spread]
+    reason = "which is too small"
+    if largest.largest >= figures.rounded:
+        if largest is figures.other_stream:
+            reason = f"but it belongs to stream {largest.stream:#x}"
+        elif largest is figures.other_pool:
+            reason = f"but it belongs to pool {largest.pool}"
+        elif largest is figures.other_kind:
+            reason = "but it is kept for requests up to 1 MiB"
+        else:
+            reason = "but max_split_size_mb forbids to split it"
+    return [f"{size}, {reason}{spread}"]
+
+
+def _advice(figures: Figures, processes: list[ProcessInfo]) -> str:
+    """One thing that helps in this very case."""
+    needed = figures.segment_size
+    others = _used_by_others(processes)
+    if needed > figures.total:
+        return "use a smaller tensor: this one is larger than the whole device."
+    if figures.refused_by == "source":
+        return "see why the custom allocator refuses; its own limits apply."
+    if figures.other_stream.largest >= figures.rounded:
+        return (
+            "allocate on the stream whose free memory this is, or free the rest of its segment: "
+            "memory does not move between streams while a part of its segment is in use."
+        )
+    if figures.other_pool.largest >= figures.rounded:
+        return (
+            f"drop pool {figures.other_pool.pool} or create it with use_on_oom=True: its free "
+            "memory would serve."
+        )
+    if figures.own.largest >= figures.rounded:
+        return "raise max_non_split_rounding_mb or max_split_size_mb, so that the block may serve."
+    if figures.own.bytes >= figures.rounded:
+        return (
+            f"the {format_size(figures.own.bytes)} that are free are fragmented: allocate large "
+            "tensors first, or set PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:<MiB> so that large "
+            "blocks are not cut."
+        )
+    if figures.refused_by in {"limit", "rejection"} and figures.free >= needed:
+        return (
+            "raise the limit with torch.cuda.set_per_process_memory_fraction, or free tensors: "
+            "the device itself has room."
+        )
+    if figures.free + others >= needed > figures.free:
+        return f"end other processes: they hold {format_size(others)} of this device."
+    return "free tensors that are no longer needed, or use smaller ones."
+
+
+def _top_sites(device: int, count: int = 3) -> list[str]:
+    """Who holds most, if a memory history keeps stacks."""
+    from flambeau.runtime import _allocator_history, _memory_stats
+
+    if _allocator_history.recording is None or _allocator_history.recording[0] == 0:
+        return []
+    held: dict[tuple[str, int], int] = {}
+    for segment in _memory_stats.memory_snapshot_raw():
+        if segment["device"] != device:
+            continue
+        for block in segment["blocks"]:
+            if block["state"] == "active_allocated" and block["frames"]:
+                frame = block["frames"][0]
+                site = frame["filename"], frame["line"]
+                held[site] = held.get(site, 0) + block["size"]
+    largest = sorted(held.items(), key=lambda item: -item[1])[:count]
+    return [
+        *(["Most is held by what these lines allocated:"] if largest else []),
+        *(f"  {size:>15d}  {name}:{line}" for (name, line), size in largest),
+    ]
+
+
+# --- processes ----------------------------------------------------------------------------------
+
+
+def _process_sentences(processes: list[ProcessInfo]) -> list[str]:
     sentences = []
-    for process in _processes(device):
+    for process in processes:
         used = format_size(process.used_bytes)
         if process.pid == os.getpid():
             sentences.append(
@@ -125,7 +362,12 @@ def _process_sentences(device: int) -> list[str]:
     return sorted(sentences)  # ours first: "I" sorts before "P"
 
 
+def _used_by_others(processes: list[ProcessInfo]) -> int:
+    return sum(process.used_bytes for process in processes if process.pid != os.getpid())
+
+
 def _processes(device: int) -> list[ProcessInfo]:
+    """Who holds memory on the device, as far as the management library tells."""
     from flambeau.runtime import _state
 
     current = driver.peek()

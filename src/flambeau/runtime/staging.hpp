@@ -147,6 +147,7 @@ class Staging {
     return CUDA_SUCCESS;
   }
 
+  // Held across calls that wait, but only by threads without the GIL, and no host callback may copy.
   std::mutex lock_;
   Buffer buffers_[BUFFERS];
   unsigned turn_ = 0;

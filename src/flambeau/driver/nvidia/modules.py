@@ -40,6 +40,18 @@ class NvidiaModules:
         """Handle of the kernel `name`."""
         return _nvidia.module_function(module, name)
 
+    def parameter_sizes(self, module: int, name: str) -> tuple[int, ...]:
+        """The sizes in bytes of a kernel's parameters."""
+        from cuda.bindings import driver
+
+        function = driver.CUfunction(self.function(module, name))
+        sizes: list[int] = []
+        while True:
+            status, _, size = driver.cuFuncGetParamInfo(function, len(sizes))
+            if int(status) != 0:  # 1, invalid value: there are no more
+                return tuple(sizes)
+            sizes.append(int(size))
+
     def global_pointer(self, module: int, name: str) -> tuple[int, int]:
         """Address and size of a device variable."""
         return _nvidia.module_global(module, name)

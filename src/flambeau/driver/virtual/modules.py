@@ -75,6 +75,14 @@ class VirtualModules:
             found.functions[name] = _machine.register_function(found.device, code)
         return found.functions[name]
 
+    def parameter_sizes(self, module: int, name: str) -> tuple[int, ...]:
+        """The sizes in bytes of a kernel's parameters; error 500 if there is no such kernel."""
+        from flambeau.driver.virtual.ptx import _engine
+
+        self.function(module, name)
+        code = self._find(module).loaded.kernels[name]
+        return tuple(size for _, size in _engine.kernel_info(code).parameters)
+
     def global_pointer(self, module: int, name: str) -> tuple[int, int]:
         """Address and size in bytes of a device variable; error 500 if there is none."""
         found = self._find(module)

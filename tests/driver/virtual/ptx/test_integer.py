@@ -242,6 +242,21 @@ def test_dot_of_bytes():
     np.testing.assert_array_equal(got, (a.astype(int) * b).sum(1) + c)
 
 
+@pytest.mark.parametrize("half", ["lo", "hi"])
+def test_dot_of_half_words(half):
+    rng = np.random.default_rng(2)
+    a = rng.integers(-(2**15), 2**15, (50, 2)).astype(np.int16)
+    b = rng.integers(0, 256, (50, 4)).astype(np.uint8)
+    got = apply(
+        f"dp2a.{half}.s32.u32 %d, %a, %b, 7;",
+        np.int32,
+        a.view(np.int32)[:, 0],
+        b.view(np.int32)[:, 0],
+    )
+    pairs_of_b = b[:, :2] if half == "lo" else b[:, 2:]
+    np.testing.assert_array_equal(got, (a.astype(int) * pairs_of_b).sum(1) + 7)
+
+
 def test_a_register_that_is_read_before_it_is_written_holds_zero():
     body = ".reg .b32 %z; .reg .pred %w; setp.eq.s32 %w, %a, 7; @%w mov.b32 %z, %a; mov.b32 %d, %z;"
     np.testing.assert_array_equal(

@@ -153,7 +153,7 @@ def test_parser_scopes_and_initialisers():
         .visible .entry k(.param .u8 a, .param .align 16 .b8 s[20], .param .u16 h)
         .maxntid 16, 4, 1
         {
-            .reg .b32 x;
+            .reg.b32 x;
             { .reg .b32 x, y; mov.b32 x, 1; mov.b32 y, x; bra again; again: }
             again: mov.b32 x, 2; @x bra again;
             ret;

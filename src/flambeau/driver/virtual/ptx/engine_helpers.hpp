@@ -80,27 +80,35 @@ inline void stack_overflow(Context *context, std::uint32_t thread, std::uint32_t
   report(*context, thread, site, 719, 0, "the thread's stack overflowed: calls nest too deeply");
 }
 
-// Text in device memory, at most to the end of its allocation.
-inline std::string device_text(const Context *context, std::uint64_t address) {
-  const MemoryRange *range = find_range(*context->job->launch->memory, address);
-  if (!range) return "(null)";
+// Where the memory ends that holds a generic address: an allocation, the thread's local or the
+// block's shared memory; 0 if nothing does.
+inline std::uint64_t memory_end(const Context *context, std::uint64_t local, std::uint64_t address) {
+  if (const MemoryRange *range = find_range(*context->job->launch->memory, address))
+    return range->end;
+  if (within(address, 1, local, context->local_limit)) return local + context->local_limit;
+  const auto shared = reinterpret_cast<std::uint64_t>(context->shared);
+  return within(address, 1, shared, context->shared_size) ? shared + context->shared_size : 0;
+}
+
+// Text in device memory, at most to the end of that memory.
+inline std::string device_text(const Context *context, std::uint64_t local, std::uint64_t address) {
+  const std::uint64_t end = memory_end(context, local, address);
+  if (end == 0) return "(null)";
   const char *text = reinterpret_cast<const char *>(address);
-  return std::string(text, strnlen(text, range->end - address));
+  return std::string(text, strnlen(text, end - address));
 }
 
 inline void assert_fail(Context *context, std::uint32_t thread, std::uint32_t site,
                         std::uint64_t condition, std::uint64_t file, std::uint32_t line,
                         std::uint64_t function) {
-  const std::string text = device_text(context, file) + ":" + std::to_string(line) + ": " +
-                           device_text(context, function) + ": assertion `" +
-                           device_text(context, condition) + "` failed";
+  const std::string text = device_text(context, 0, file) + ":" + std::to_string(line) + ": " +
+                           device_text(context, 0, function) + ": assertion `" +
+                           device_text(context, 0, condition) + "` failed";
   report(*context, thread, site, 710, 0, text.c_str());
 }
 
 template <class T>
-T read_argument(const Context *context, std::uint64_t &cursor, std::uint64_t begin,
-                std::uint64_t end) {
-  (void)context;
+T read_argument(std::uint64_t &cursor, std::uint64_t begin, std::uint64_t end) {
   cursor = (cursor + sizeof(T) - 1) / sizeof(T) * sizeof(T);
   T value{};
   if (begin + cursor + sizeof(T) <= end)
@@ -110,20 +118,21 @@ T read_argument(const Context *context, std::uint64_t &cursor, std::uint64_t beg
 }
 
 // Format one conversion, `spec` holding everything up to and including its letter.
-inline std::string format_one(const Context *context, const std::string &spec, bool wide,
-                              std::uint64_t &cursor, std::uint64_t begin, std::uint64_t end) {
+inline std::string format_one(const Context *context, std::uint64_t local, const std::string &spec,
+                              bool wide, std::uint64_t &cursor, std::uint64_t begin,
+                              std::uint64_t end) {
   char text[512];
   const char letter = spec.back();
   if (std::strchr("fFeEgGaA", letter)) {
-    std::snprintf(text, sizeof text, spec.c_str(), read_argument<double>(context, cursor, begin, end));
+    std::snprintf(text, sizeof text, spec.c_str(), read_argument<double>(cursor, begin, end));
   } else if (letter == 's') {
-    const auto address = read_argument<std::uint64_t>(context, cursor, begin, end);
-    std::snprintf(text, sizeof text, spec.c_str(), device_text(context, address).c_str());
+    const auto address = read_argument<std::uint64_t>(cursor, begin, end);
+    std::snprintf(text, sizeof text, spec.c_str(), device_text(context, local, address).c_str());
   } else if (letter == 'p' || wide) {
     std::snprintf(text, sizeof text, spec.c_str(),
-                  read_argument<std::uint64_t>(context, cursor, begin, end));
+                  read_argument<std::uint64_t>(cursor, begin, end));
   } else {
-    std::snprintf(text, sizeof text, spec.c_str(), read_argument<int>(context, cursor, begin, end));
+    std::snprintf(text, sizeof text, spec.c_str(), read_argument<int>(cursor, begin, end));
   }
   return text;
 }
@@ -132,11 +141,8 @@ inline std::string format_one(const Context *context, const std::string &spec, b
 inline int print(Context *context, std::uint64_t local, std::uint64_t format,
                  std::uint64_t arguments) {
   static std::mutex output;
-  const std::string pattern = device_text(context, format);
-  std::uint64_t end = 0;
-  if (within(arguments, 0, local, context->local_limit)) end = local + context->local_limit;
-  else if (const MemoryRange *range = find_range(*context->job->launch->memory, arguments))
-    end = range->end;
+  const std::string pattern = device_text(context, local, format);
+  const std::uint64_t end = memory_end(context, local, arguments);
   std::string text;
   std::uint64_t cursor = 0;
   int count = 0;
@@ -149,7 +155,7 @@ inline int print(Context *context, std::uint64_t local, std::uint64_t format,
     if (spec.back() == '%') { text += '%'; continue; }
     if (spec.find_first_of("*nhLjt") != std::string::npos) { text += spec; continue; }
     const bool wide = spec.find_first_of("lz") != std::string::npos;
-    text += format_one(context, spec, wide, cursor, arguments, end);
+    text += format_one(context, local, spec, wide, cursor, arguments, end);
     ++count;
   }
   std::lock_guard<std::mutex> guard(output);

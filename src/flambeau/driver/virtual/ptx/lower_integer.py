@@ -393,16 +393,20 @@ def permute(f: Lowering, i: Instruction) -> None:
     f.write(i.operands[0], total, "i32")
 
 
-@lowers("dp4a", types="u32 s32")
-def dot_of_bytes(f: Lowering, i: Instruction) -> None:
-    """``dp4a``: a dot product of four bytes, added to c."""
-    signs = [t[0] == "s" for t in i.modifiers[-2:]]
+@lowers("dp4a dp2a", modifiers="lo hi", types="u32 s32")
+def dot_product(f: Lowering, i: Instruction) -> None:
+    """``dp4a`` and ``dp2a``: bytes, or half words with the lower or upper two bytes, added to c."""
+    signs = [m[0] == "s" for m in i.modifiers if m in LLVM_TYPES]
     a, b, total = (f.read(operand, "i32") for operand in i.operands[1:4])
-    for n in range(4):
-        factors = []
-        for value, signed in ((a, signs[0]), (b, signs[1])):
-            moved = f.value(f"lshr i32 {value}, {8 * n}")
-            part = f.value(f"trunc i32 {moved} to i8")
-            factors.append(extend(f, part, "i8", "i32", signed))
-        total = f.value(f"add i32 {total}, {f.value(f'mul i32 {factors[0]}, {factors[1]}')}")
+    bits, count, skip = (8, 4, 0) if i.opcode == "dp4a" else (16, 2, 16 * ("hi" in i.modifiers))
+    for n in range(count):
+        first = extract(f, a, bits * n, bits, signs[0])
+        second = extract(f, b, 8 * n + skip, 8, signs[1])
+        total = f.value(f"add i32 {total}, {f.value(f'mul i32 {first}, {second}')}")
     f.write(i.operands[0], total, "i32")
+
+
+def extract(f: Lowering, value: str, position: int, bits: int, signed: bool) -> str:
+    """Some bits of an i32, extended to an i32."""
+    moved = f.value(f"lshr i32 {value}, {position}")
+    return extend(f, f.value(f"trunc i32 {moved} to i{bits}"), f"i{bits}", "i32", signed)

@@ -192,7 +192,7 @@ class _Parser(DeclarationParser):
                     self.scopes.append(self.new_scope())
                     self.block()
                     self.scopes.pop()
-                case ".reg":
+                case word if word == ".reg" or word.startswith(".reg."):
                     self.registers()
                 case ".loc":
                     self.location_directive()
@@ -215,8 +215,8 @@ class _Parser(DeclarationParser):
 
     def registers(self) -> None:
         tokens = self.tokens
-        tokens.take()
-        kind = tokens.take()[1:]
+        # `.reg.b32` without a blank is one token
+        kind = tokens.take().removeprefix(".reg").removeprefix(".") or tokens.take()[1:]
         if kind in {"v2", "v4"} or kind not in TYPE_BYTES:
             raise syntax_error(tokens.line, f"registers of type .{kind} are not supported")
         while True:
