@@ -9,6 +9,8 @@ BIN := $(VENV)/bin
 SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.hpp')
 TESTS ?= tests
 JOBS ?= 2
+STUBTEST := --concise --ignore-missing-stub --ignore-disjoint-bases \
+	--allowlist tests/stubs_allowlist.txt --ignore-unused-allowlist
 
 .DELETE_ON_ERROR:
 .PHONY: demo test lint bench test-gpu clean
@@ -29,12 +31,12 @@ lint: $(VENV)/.dev-stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest --ignore-disjoint-bases --concise $$($(BIN)/python tests/compiled_modules.py)
+	$(BIN)/python -m mypy.stubtest $(STUBTEST) $$($(BIN)/python tests/compiled_modules.py)
 
 # Measure; columns of torch and CuPy stay blank where they are not installed.
 bench: $(VENV)/.test-stamp
-	$(BIN)/flambeau run -m benchmarks.virtual
-	$(BIN)/flambeau run -m benchmarks.host_cost
+	$(BIN)/python -m benchmarks.virtual
+	$(BIN)/python -m benchmarks.host_cost
 
 clean:
 	rm -rf build dist src/*.egg-info $(VENV)

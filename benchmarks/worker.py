@@ -45,6 +45,8 @@ class Library:
                 import flambeau as xp
             else:
                 import torch as xp
+            if not xp.cuda.is_available():
+                raise ImportError(f"{name} finds no device")
             self.synchronize = xp.cuda.synchronize
             self.version = str(xp.__version__)
             self.device = xp.cuda.get_device_name(0)

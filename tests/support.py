@@ -20,8 +20,6 @@ needs_two = pytest.mark.usefixtures("two_gpus")
 """A test of two devices: skipped where real hardware has one."""
 
 
-
-
 def _driver_installed() -> bool:
     try:
         ctypes.CDLL("libcuda.so.1")

@@ -104,6 +104,16 @@ def test_states() -> None:
     assert torch.equal(torch.rand(1000, device="cuda"), expected)
 
 
+def test_offsets_alone() -> None:
+    cuda.manual_seed(42)
+    torch.rand(1000, device="cuda")
+    assert cuda._get_rng_state_offset() == 4
+    cuda._set_rng_state_offset(8, "cuda:0")
+    assert cuda.get_rng_state().tolist() == [42, *[0] * 7, 8, *[0] * 7]
+    with pytest.raises(RuntimeError, match="offset must be a multiple of 4"):
+        cuda._set_rng_state_offset(3)
+
+
 def test_states_of_all_devices(gpus: Callable[[int], list[Any]]) -> None:
     gpus(2)
     cuda.manual_seed_all(1)

@@ -17,7 +17,11 @@ def test_statuses_have_unique_names_and_texts_without_blanks_around():
 
 @pytest.mark.parametrize(
     ("code", "name"),
-    [(0, "cudaSuccess"), (101, "cudaErrorInvalidDevice"), (901, "cudaErrorStreamCaptureInvalidated")],
+    [
+        (0, "cudaSuccess"),
+        (101, "cudaErrorInvalidDevice"),
+        (901, "cudaErrorStreamCaptureInvalidated"),
+    ],
 )
 def test_runtime_names(code, name):
     assert runtime_name(code) == name
@@ -33,7 +37,9 @@ def test_success_raises_nothing():
 
 
 def test_failure_carries_code_text_and_name():
-    with pytest.raises(errors.AcceleratorError, match="CUDA error: invalid device ordinal") as caught:
+    with pytest.raises(
+        errors.AcceleratorError, match="CUDA error: invalid device ordinal"
+    ) as caught:
         _table.check_status(101)
     assert caught.value.error_code == 101
     assert "CUDA_ERROR_INVALID_DEVICE" in str(caught.value)

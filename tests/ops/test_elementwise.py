@@ -29,6 +29,17 @@ def _relu(a: Any) -> Any:
     return np.where(np.isnan(a), a, np.where(a > 0, a, 0)) if a.dtype.kind == "f" else a * (a > 0)
 
 
+def _truncated_quotient(a: Any, b: Any) -> Any:
+    if a.dtype.kind == "f":
+        return np.trunc(a / b)
+    pairs = zip(
+        a.reshape(-1).tolist(), np.broadcast_to(b, a.shape).reshape(-1).tolist(), strict=True
+    )
+    exact = [abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1) for x, y in pairs]
+    wrapped = [q % (1 << 64) for q in exact]
+    return np.array(wrapped, dtype=np.uint64).reshape(a.shape).astype(a.dtype)
+
+
 def _sign(a: Any) -> Any:
     return a if a.dtype.kind == "b" else np.where(np.isnan(a), 0, np.sign(a))
 
@@ -38,7 +49,7 @@ _INDEPENDENT: dict[str, Any] = {
     "floor_divide": np.floor_divide,
     "remainder": np.remainder,
     "fmod": np.fmod,
-    "_div_trunc": lambda a, b: np.trunc(a / b),
+    "_div_trunc": _truncated_quotient,
     "relu": _relu,
     "sigmoid": lambda a: np.exp(-np.logaddexp(0, -a)),
     "rsqrt": lambda a: 1 / np.sqrt(a),
@@ -341,3 +352,11 @@ def test_functions_have_help() -> None:
     assert "Parameters" in (torch.exp.__doc__ or "")
     assert torch.exp.__name__ == "exp"
     assert torch.add.__module__ == "flambeau"
+
+
+def test_unsigned_divisors_above_the_signed_range(gpu: Any) -> None:
+    a = torch.tensor([200, 255, 3], dtype=torch.uint8, device=gpu)
+    b = torch.tensor([255, 255, 255], dtype=torch.uint8, device=gpu)
+    assert (a // b).tolist() == [0, 1, 0]
+    assert (a % b).tolist() == [200, 0, 3]
+    assert torch.fmod(a, b).tolist() == [200, 0, 3]

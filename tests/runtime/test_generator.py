@@ -265,6 +265,15 @@ def test_clones_are_independent_and_shared_states_are_not() -> None:
         host.graphsafe_get_state()
 
 
+def test_the_state_for_kernels_of_ones_own() -> None:
+    g = torch.Generator("cuda").manual_seed(-2).set_offset(8)
+    seed, offset = g.philox_state(5)
+    assert (seed.item(), offset.item(), g.get_offset()) == (-2, 8, 16)
+    assert seed.device == g.device
+    with pytest.raises(RuntimeError, match="for CUDA generators"):
+        torch.Generator().philox_state(4)
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_pickles(device: str) -> None:
     g = torch.Generator(device).manual_seed(11)

@@ -29,9 +29,7 @@ def test_sum_and_argmax_over_each_dimension_and_layout(shape, dtype, gpu):
             args = () if dim is None else (dim,)
             np.testing.assert_array_equal(x.sum(*args).cpu().numpy(), expected.sum(dim))
             if data.size:
-                np.testing.assert_array_equal(
-                    x.argmax(*args).cpu().numpy(), expected.argmax(dim)
-                )
+                np.testing.assert_array_equal(x.argmax(*args).cpu().numpy(), expected.argmax(dim))
 
 
 @pytest.mark.parametrize("offset", [1, 2, 3, 5])

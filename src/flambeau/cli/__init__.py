@@ -26,10 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments[:1] == ["run"] and arguments[1:] not in ([], ["--help"], ["-h"]):
-        from flambeau.cli import run
+        from flambeau.cli.run import main as command
 
-        run.main(arguments[1:])
+        arguments = arguments[1:]
     else:
-        from flambeau.cli import app
-
-        app.main(arguments)
+        from flambeau.cli.app import main as command
+    command(arguments)

@@ -19,6 +19,7 @@ _app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 _cache = typer.Typer(help="Compiled kernels kept on disk.", no_args_is_help=True)
 _app.add_typer(_cache, name="cache")

@@ -103,6 +103,12 @@ from flambeau.cuda.memory import (
     set_per_process_memory_fraction,
 )
 from flambeau.cuda.random import (
+    _get_rng_state_offset as _get_rng_state_offset,
+)
+from flambeau.cuda.random import (
+    _set_rng_state_offset as _set_rng_state_offset,
+)
+from flambeau.cuda.random import (
     get_rng_state,
     get_rng_state_all,
     initial_seed,
@@ -132,7 +138,7 @@ from flambeau.driver.errors import AcceleratorError, OutOfMemoryError
 from flambeau.runtime._cuda_device import DeviceGuard as _DeviceGuard  # noqa: F401 - torch's name
 
 if TYPE_CHECKING:
-    from flambeau.cuda import jiterator
+    from flambeau.cuda import jiterator, nvtx
     from flambeau.cuda._compiled_kernel import _compile_kernel as _compile_kernel
     from flambeau.cuda._explain import explain
     from flambeau.cuda._properties import _CudaDeviceProperties as _CudaDeviceProperties
@@ -203,6 +209,7 @@ __all__ = [
     "memory_stats_as_nested_dict",
     "memory_summary",
     "memory_usage",
+    "nvtx",
     "power_draw",
     "profiler",
     "random",
@@ -239,7 +246,7 @@ _LATER = {
     "_compile_kernel": "flambeau.cuda._compiled_kernel",
     "explain": "flambeau.cuda._explain",
 }
-_LATER_MODULES = ("jiterator",)
+_LATER_MODULES = ("jiterator", "nvtx")
 
 _lazy_call(remember_visible_devices)
 

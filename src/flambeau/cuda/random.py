@@ -88,6 +88,17 @@ def get_rng_state_all() -> list[Tensor]:
     return [generator.get_state() for generator in default_cuda_generators()]
 
 
+def _get_rng_state_offset(device: DeviceArgument = "cuda") -> int:
+    """How many numbers each thread has drawn from a GPU's default generator since its seed."""
+    lazy_init.lazy_init()
+    return _generator_of(device).get_offset()
+
+
+def _set_rng_state_offset(offset: int, device: DeviceArgument = "cuda") -> None:
+    """Go to that place, a multiple of 4, in the stream of a GPU's default generator."""
+    lazy_init.lazy_call(lambda: _generator_of(device).set_offset(offset))
+
+
 def set_rng_state(new_state: Tensor, device: DeviceArgument = "cuda") -> None:
     """Have a GPU's default generator go on from a state.
 

@@ -24,11 +24,13 @@ template <class T> __device__ inline T times(T a, T b) {
   else { typedef typename make_unsigned<T>::type U; return (T)((U)a * (U)b); }
 }
 
+template <class T> __device__ inline bool is_minus_one(T b) { return T(-1) < T(0) && b == T(-1); }
+
 template <class T> __device__ inline T truncate_divide(T a, T b) {
   if constexpr (is_float<T>) return trunc(a / b);
   else if constexpr (same<T, bool>::value) return a && b;
   else {
-    if (b == T(-1)) return minus(T(0), a);  // the lowest integer wraps instead of trapping
+    if (is_minus_one(b)) return minus(T(0), a);  // the lowest integer wraps instead of trapping
     return b == T(0) ? T(-1) : T(a / b);
   }
 }
@@ -49,7 +51,7 @@ template <class T> __device__ inline T floor_divide(T a, T b) {
 }
 template <class T> __device__ inline T truncated_remainder(T a, T b) {
   if constexpr (is_float<T>) return fmod(a, b);
-  else return b == T(0) ? a : b == T(-1) ? T(0) : T(a % b);
+  else return b == T(0) ? a : is_minus_one(b) ? T(0) : T(a % b);
 }
 // The result has the divisor's sign.
 template <class T> __device__ inline T floored_remainder(T a, T b) {

@@ -235,6 +235,30 @@ cdef class Generator:
             raise RuntimeError(f"CPU Generator does not use offset: {what} is for CUDA generators")
         return self.philox.refuse_in_capture(what)
 
+    def philox_state(self, uint64_t increment):
+        """Seed and offset for a kernel of one's own, and move the offset on; CUDA only.
+
+        Parameters
+        ----------
+        increment
+            How many 32-bit numbers each thread may draw; rounded up to a multiple of 4.
+
+        Returns
+        -------
+        seed, offset : Tensor
+            One int64 element each on this generator's device, bits as they are.
+        """
+        cdef int64_t two = 2
+        cdef Tensor both
+        cdef PhiloxArguments taken
+        self._require_philox("philox_state")
+        taken = take(self, increment)
+        both = new_tensor(-1, _dtype.Int64, 1, &two)
+        (<uint64_t*>both.data)[0] = taken.seed
+        (<uint64_t*>both.data)[1] = taken.offset
+        moved = (<object>both).to(self.device)
+        return moved.narrow(0, 0, 1), moved.narrow(0, 1, 1)
+
     def clone_state(self):
         """A new generator on the same device that starts where this one is."""
         cdef Generator made = Generator.__new__(Generator)
