@@ -93,7 +93,7 @@ class Stream:
         first = lane < 2
         u = np.where(first, x, z) * 2.0**-32 + 2.0**-33
         turn = float(np.float32(2.0**-32 * np.float32(6.2831855)))
-        angle = np.where(first, y, w) * turn + turn / 2
+        angle = (np.where(first, y, w) * turn + turn / 2).astype(np.float32).astype(np.float64)
         radius = np.sqrt(-2 * np.log(u.astype(np.float32).astype(np.float64)))
         return radius * np.where(lane % 2 == 0, np.sin(angle), np.cos(angle)), radius
 

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from flambeau import cuda
 from flambeau.cuda import nvtx
 from flambeau.runtime import observers

@@ -175,3 +175,9 @@ def test_cuda_headers_come_with_the_compiler(
     finally:
         compiling._bundled_headers.cache_clear()
     assert b".entry k(" in image
+
+
+def test_only_included_headers_matter_to_the_key() -> None:
+    needed = [name for name, _ in compiling._headers_of('#include "fill.cuh"\nint x;')]
+    assert needed == ["fill.cuh", "math.cuh", "types.cuh"]
+    assert compiling._headers_of("#include <cub/cub.cuh>") == []

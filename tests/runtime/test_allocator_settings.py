@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flambeau.runtime import _allocator
+from flambeau.driver.errors import OutOfMemoryError
+from flambeau.runtime import _allocator, _cuda_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +62,7 @@ def test_large_blocks_are_kept_whole(books: Books) -> None:
     stats = books.stats
     assert stats["oversize_allocations"]["current"] == 1
     assert stats["oversize_segments"]["current"] == 1
-    assert stats["max_split_size"] == 40 * MIB
+    assert stats["max_split_size"] == -1  # what it was when CUDA was initialised
     address = block.address
     block.close()
     assert books.stats["oversize_allocations"]["current"] == 0
@@ -118,7 +119,45 @@ def test_idle_segments_are_collected_above_the_threshold(books: Books) -> None:
 
 def test_without_a_limit_nothing_is_collected(books: Books) -> None:
     _allocator.configure(garbage_threshold=0.5)
-    cache_40_50_20(books)
+    with pytest.warns(UserWarning, match="garbage_collection_threshold does nothing"):
+        cache_40_50_20(books)
     block = books.allocate(60 * MIB)
     assert block.address
     assert books.stats["num_device_free"] == 0
+
+
+def test_a_share_beyond_which_requests_are_rejected(books: Books) -> None:
+    total = _cuda_device.total_memory(books.device)
+    _allocator.configure(reject_early=True, configured_fraction=100 * MIB / total)
+    block = books.allocate(90 * MIB)
+    block.close()
+    with pytest.raises(OutOfMemoryError, match="preemptively rejected") as caught:
+        books.allocate(101 * MIB)
+    assert caught.value.refused_by == "rejection"
+    assert caught.value.limit == 100 * MIB
+    stats = books.stats
+    assert stats["num_oom_rejections"] == 1
+    assert (stats["num_ooms"], stats["num_alloc_retries"]) == (0, 0)
+    assert books.current("reserved_bytes") == 90 * MIB  # nothing was flushed
+    _allocator.set_memory_limit(books.device, 95 * MIB)
+    with pytest.raises(OutOfMemoryError) as caught:
+        books.allocate(101 * MIB)
+    assert caught.value.refused_by == "limit"
+
+
+def test_a_share_that_never_counts_is_warned_of_once(books: Books) -> None:
+    _allocator.configure(reject_early=True, configured_fraction=0.5)
+    _allocator.set_memory_limit(books.device, 100 * MIB)
+    with pytest.warns(UserWarning, match="throw_on_cudamalloc_oom does nothing"):
+        books.allocate(90 * MIB).close()
+    books.allocate(20 * MIB).close()
+
+
+def test_sizes_counted_as_large_stay_so_when_the_setting_changes(books: Books) -> None:
+    _allocator.configure(max_split_size=40 * MIB)
+    block = books.allocate(50 * MIB)
+    _allocator.configure()
+    block.close()
+    _allocator.empty_cache()
+    for name in ("oversize_allocations", "oversize_segments"):
+        assert books.stats[name]["current"] == 0

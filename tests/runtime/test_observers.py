@@ -44,11 +44,11 @@ def test_events(seen: list[tuple[object, ...]]) -> None:
     del event
     assert seen == [
         ("event_creation", handle),
-        ("event_record", handle, side.cuda_stream),
-        ("event_wait", handle, 0),
+        ("event_record", handle, side.cuda_stream, 0),
+        ("event_wait", handle, 0, 0),
         ("event_synchronization", handle),
-        ("stream_synchronization", side.cuda_stream),
-        ("device_synchronization",),
+        ("stream_synchronization", side.cuda_stream, 0),
+        ("device_synchronization", 0),
         ("event_deletion", handle),
     ]
 
@@ -57,7 +57,10 @@ def test_memory(seen: list[tuple[object, ...]]) -> None:
     block = _allocator.allocate(100, 0)
     address = block.address
     block.close()
-    assert seen == [("memory_allocation", address), ("memory_deallocation", address)]
+    assert seen == [
+        ("memory_allocation", address, 100, 0, 0),
+        ("memory_deallocation", address),
+    ]
 
 
 def test_a_failing_observer_is_logged_and_the_next_is_called(

@@ -70,13 +70,19 @@ from flambeau.cuda._management import (
     temperature,
     utilization,
 )
+from flambeau.cuda._memory_pool import graph_pool_handle
 from flambeau.cuda._runtime_api import CudaError, check_error, cudart, cudaStatus
 from flambeau.cuda._sync_debug import expect_no_sync, get_sync_debug_mode, set_sync_debug_mode
 from flambeau.cuda._utils import _get_device_index as _get_device_index
 from flambeau.cuda._visible_devices import _parse_visible_devices as _parse_visible_devices
 from flambeau.cuda.memory import (
+    CUDAPluggableAllocator,
+    MemPool,
     caching_allocator_alloc,
     caching_allocator_delete,
+    caching_allocator_disabled,
+    caching_allocator_enable,
+    change_current_allocator,
     empty_cache,
     get_allocator_backend,
     get_per_process_memory_fraction,
@@ -89,6 +95,7 @@ from flambeau.cuda.memory import (
     mem_get_info,
     memory_allocated,
     memory_cached,
+    memory_explain,
     memory_reserved,
     memory_snapshot,
     memory_stats,
@@ -101,6 +108,7 @@ from flambeau.cuda.memory import (
     reset_peak_host_memory_stats,
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
+    use_mem_pool,
 )
 from flambeau.cuda.random import (
     _get_rng_state_offset as _get_rng_state_offset,
@@ -138,25 +146,31 @@ from flambeau.driver.errors import AcceleratorError, OutOfMemoryError
 from flambeau.runtime._cuda_device import DeviceGuard as _DeviceGuard  # noqa: F401 - torch's name
 
 if TYPE_CHECKING:
-    from flambeau.cuda import jiterator, nvtx
+    from flambeau.cuda import comm, jiterator, nvtx
     from flambeau.cuda._compiled_kernel import _compile_kernel as _compile_kernel
     from flambeau.cuda._explain import explain
     from flambeau.cuda._properties import _CudaDeviceProperties as _CudaDeviceProperties
 
 __all__ = [
     "AcceleratorError",
+    "CUDAPluggableAllocator",
     "CudaError",
     "DeferredCudaCallError",
     "Event",
     "ExternalStream",
+    "MemPool",
     "OutOfMemoryError",
     "Stream",
     "StreamContext",
     "caching_allocator_alloc",
     "caching_allocator_delete",
+    "caching_allocator_disabled",
+    "caching_allocator_enable",
     "can_device_access_peer",
+    "change_current_allocator",
     "check_error",
     "clock_rate",
+    "comm",
     "cudaStatus",
     "cudart",
     "current_device",
@@ -181,6 +195,7 @@ __all__ = [
     "get_rng_state_all",
     "get_stream_from_external",
     "get_sync_debug_mode",
+    "graph_pool_handle",
     "has_half",
     "has_magma",
     "host_memory_stats",
@@ -203,6 +218,7 @@ __all__ = [
     "memory",
     "memory_allocated",
     "memory_cached",
+    "memory_explain",
     "memory_reserved",
     "memory_snapshot",
     "memory_stats",
@@ -232,6 +248,7 @@ __all__ = [
     "streams",
     "synchronize",
     "temperature",
+    "use_mem_pool",
     "utilization",
 ]
 
@@ -246,7 +263,7 @@ _LATER = {
     "_compile_kernel": "flambeau.cuda._compiled_kernel",
     "explain": "flambeau.cuda._explain",
 }
-_LATER_MODULES = ("jiterator", "nvtx")
+_LATER_MODULES = ("jiterator", "nvtx", "comm")
 
 _lazy_call(remember_visible_devices)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device memory: statistics, limits, snapshots and allocation by address.
+"""Device memory: statistics, limits, pools, snapshots and allocation by address.
 
 Device memory comes from a caching allocator. *Allocated* is what tensors hold, *reserved* is what
 was got from the driver, the difference is kept for later.
@@ -7,10 +7,33 @@ was got from the driver, the difference is kept for later.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+import warnings
+from typing import TYPE_CHECKING, Literal
 
 from flambeau import driver
 from flambeau.cuda._management import management_index
+from flambeau.cuda._memory_by_address import (
+    caching_allocator_alloc,
+    caching_allocator_delete,
+    caching_allocator_disabled,
+    caching_allocator_enable,
+    numbered,
+)
+from flambeau.cuda._memory_history import (  # noqa: F401 - torch has them here
+    _allocation_traceback,
+    _annotate_tensor,
+    _attach_out_of_memory_observer,
+    _detach_out_of_memory_observer,
+    _dump_snapshot,
+    _get_memory_metadata,
+    _memory_metadata_supported,
+    _record_memory_history,
+    _record_memory_history_legacy,
+    _set_memory_metadata,
+    _snapshot,
+    memory_snapshot,
+)
+from flambeau.cuda._memory_pool import MemPool, use_mem_pool
 from flambeau.cuda._memory_stats import (
     checked_index,
     host_memory_stats,
@@ -31,18 +54,30 @@ from flambeau.cuda._memory_stats import (
     reset_peak_host_memory_stats,
     reset_peak_memory_stats,
 )
+from flambeau.cuda._pluggable_allocator import (  # noqa: F401 - torch has them here
+    CUDAPluggableAllocator,
+    _CUDAAllocator,
+    _get_current_allocator,
+    change_current_allocator,
+)
 from flambeau.cuda._utils import _get_device_index
 from flambeau.driver.errors import DriverNotFoundError
-from flambeau.runtime import _allocator, _cuda_device, lazy_init
-from flambeau.runtime._stream import Stream, current_stream
+from flambeau.runtime import _allocator, _allocator_settings, _cuda_device, _state, lazy_init
 
 if TYPE_CHECKING:
     from flambeau.cuda._utils import DeviceArgument
+    from flambeau.runtime.out_of_memory import Figures
 
 __all__ = [
+    "CUDAPluggableAllocator",
+    "MemPool",
     "caching_allocator_alloc",
     "caching_allocator_delete",
+    "caching_allocator_disabled",
+    "caching_allocator_enable",
+    "change_current_allocator",
     "empty_cache",
+    "empty_host_cache",
     "get_allocator_backend",
     "get_per_process_memory_fraction",
     "host_memory_stats",
@@ -54,6 +89,7 @@ __all__ = [
     "mem_get_info",
     "memory_allocated",
     "memory_cached",
+    "memory_explain",
     "memory_reserved",
     "memory_snapshot",
     "memory_stats",
@@ -66,6 +102,7 @@ __all__ = [
     "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
     "set_per_process_memory_fraction",
+    "use_mem_pool",
 ]
 
 
@@ -95,6 +132,7 @@ def mem_get_info(device: DeviceArgument = None) -> tuple[int, int]:
     True
     """
     lazy_init.lazy_init()
+    _state.note_pending()  # memory of tensors that died may wait to be freed
     index = _get_device_index(device, optional=True)
     return _cuda_device.memory_info(index if index >= 0 else _cuda_device.current_device())
 
@@ -146,39 +184,57 @@ def empty_cache() -> None:
     _allocator.empty_cache()
 
 
-def memory_snapshot(
-    mempool_id: tuple[int, int] | None = None, include_traces: bool = True
-) -> list[dict[str, Any]]:
-    """Every segment that is reserved on any device, and the blocks in it.
+def empty_host_cache() -> None:
+    """Give all pinned host memory that is not in use back to the driver (``cuMemFreeHost``).
 
-    Parameters
-    ----------
-    mempool_id
-        Only the segments of this pool.
-    include_traces
-        Accepted as in torch; the segments have no traces.
-
-    Returns
-    -------
-    list of dict
-        By device and address. Each has ``device``, ``address``, ``total_size``,
-        ``allocated_size``, ``active_size``, ``requested_size``, ``stream``, ``segment_type``,
-        ``segment_pool_id``, ``is_expandable``, ``frames`` and ``blocks``; empty before CUDA is
-        initialised and for an unknown pool.
+    Nothing happens before CUDA is initialised.
 
     Examples
     --------
     >>> import flambeau as torch
-    >>> x = torch.ones(1, device="cuda")
-    >>> torch.cuda.memory_snapshot()[0]["segment_pool_id"]
-    (0, 0)
+    >>> p = torch.ones(1000).pin_memory()
+    >>> del p
+    >>> torch.cuda.memory.empty_host_cache()
     """
-    segments = _allocator.memory_snapshot_raw()
-    segments.sort(key=lambda segment: (segment["device"], segment["address"]))
-    if mempool_id is None:
-        return segments
-    wanted = tuple(mempool_id)
-    return [segment for segment in segments if tuple(segment["segment_pool_id"]) == wanted]
+    _allocator.empty_host_cache()
+
+
+def _host_allocator() -> int:
+    """The address of the object that allocates pinned memory. Initialises CUDA."""
+    return _allocator.host_allocator_address()
+
+
+def memory_explain(device: DeviceArgument = None) -> Figures:
+    """Where the memory of a device is: a balance that adds up. Initialises CUDA.
+
+    The figures are those of an `OutOfMemoryError`, and its text says the same.
+
+    Parameters
+    ----------
+    device
+        Which; None is the current one.
+
+    Returns
+    -------
+    Figures
+        Amounts in bytes: ``total`` = ``free`` + ``elsewhere`` (other processes, the context) +
+        ``reserved``; ``reserved`` = ``allocated`` + ``pending`` + ``idle_segments`` +
+        ``split_remainders`` + ``pool_bytes``. As a str it is a report in lines.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> x = torch.empty(1000, device="cuda")
+    >>> figures = torch.cuda.memory_explain()
+    >>> figures.total == figures.free + figures.elsewhere + figures.reserved
+    True
+    >>> "held by tensors" in str(figures)
+    True
+    """
+    lazy_init.lazy_init()
+    _allocator.check_native("memory reports")
+    _state.note_pending()
+    return _allocator.memory_balance(checked_index(device))
 
 
 # --- limits -------------------------------------------------------------------------------------
@@ -222,7 +278,8 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceArgument = No
         raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
     if fraction != fraction:  # noqa: PLR0124 - only NaN differs from itself
         raise RuntimeError("Invalid fraction value: nan is not a number. Allowed range: 0~1")
-    _allocator.set_memory_limit(index, int(fraction * _cuda_device.total_memory(index)))
+    limit = round(fraction * _cuda_device.total_memory(index))
+    _allocator.set_memory_limit(index, None if fraction == 1 else limit)
 
 
 def get_per_process_memory_fraction(device: DeviceArgument = None) -> float:
@@ -246,98 +303,11 @@ def get_per_process_memory_fraction(device: DeviceArgument = None) -> float:
 
 
 def _limited(device: DeviceArgument) -> int:
-    return checked_index(_numbered(device), "Allocator not initialized for device")
+    return checked_index(numbered(device), "Allocator not initialized for device")
 
 
-# --- memory by address --------------------------------------------------------------------------
-
-
-def _numbered(device: DeviceArgument) -> int:
-    """None means the current device, but a device without a number is refused."""
-    if device is None:
-        return _cuda_device.current_device()
-    return _get_device_index(device)
-
-
-def caching_allocator_alloc(
-    size: int, device: DeviceArgument = None, stream: Stream | int | None = None
-) -> int:
-    """Allocate device memory and return its address, for use with other libraries.
-
-    Parameters
-    ----------
-    size
-        Bytes.
-    device
-        Which; None and negative numbers are the current one, otherwise it must name a number.
-    stream
-        Where the memory is used first: a stream or its pointer; None is the current stream.
-
-    Returns
-    -------
-    int
-        The address; 0 for a size of 0. Free it with `caching_allocator_delete`.
-
-    Raises
-    ------
-    ValueError
-        `size` is negative or no int.
-    TypeError
-        `stream` is neither a stream nor an int.
-    AcceleratorError
-        There is no such device (101).
-    OutOfMemoryError
-        There is not enough memory.
-
-    Examples
-    --------
-    >>> import flambeau as torch
-    >>> address = torch.cuda.caching_allocator_alloc(1024)
-    >>> torch.cuda.caching_allocator_delete(address)
-    """
-    index = _numbered(device)
-    if index < 0:
-        index = _cuda_device.current_device()
-    _cuda_device.require_device(index)
-    if stream is None:
-        pointer = current_stream(index).cuda_stream
-    elif isinstance(stream, Stream):
-        pointer = stream.cuda_stream
-    elif isinstance(stream, int):
-        pointer = stream
-    else:
-        raise TypeError(
-            "Invalid type for stream argument, must be `torch.cuda.Stream` or `int`, the pointer "
-            f"of an existing stream; got {type(stream).__name__}"
-        )
-    if not isinstance(size, SupportsIndex) or int(size) < 0:
-        raise ValueError(f"size is a number of bytes from 0 up, got {size!r}")
-    return _allocator.raw_alloc(int(size), index, pointer)
-
-
-def caching_allocator_delete(mem_ptr: int) -> None:
-    """Free memory that `caching_allocator_alloc` returned.
-
-    Parameters
-    ----------
-    mem_ptr
-        The address.
-
-    Raises
-    ------
-    RuntimeError
-        No memory allocated by address starts there: ``invalid device pointer``.
-
-    Examples
-    --------
-    >>> import flambeau as torch
-    >>> torch.cuda.caching_allocator_delete(torch.cuda.caching_allocator_alloc(1))
-    """
-    _allocator.raw_delete(mem_ptr)
-
-
-def get_allocator_backend() -> Literal["native"]:
-    """The name of the allocator in use: ``"native"``, flambeau's own.
+def get_allocator_backend() -> Literal["native", "pluggable"]:
+    """The allocator in use: ``"native"``, flambeau's own, or ``"pluggable"``, the user's.
 
     Examples
     --------
@@ -345,4 +315,28 @@ def get_allocator_backend() -> Literal["native"]:
     >>> torch.cuda.get_allocator_backend()
     'native'
     """
-    return "native"
+    return "pluggable" if _allocator.is_foreign() else "native"
+
+
+def _set_allocator_settings(env: str) -> None:
+    """Change allocator options while running, by the text of ``PYTORCH_ALLOC_CONF``; warns.
+
+    Parameters
+    ----------
+    env
+        The text, such as ``"max_split_size_mb:40"``. It counts as a whole or not at all.
+
+    Raises
+    ------
+    AllocatorSettingsError
+        The text is wrong: a ValueError and RuntimeError.
+    NotImplementedError
+        It asks for something that flambeau does not have.
+    """
+    warnings.warn(
+        "torch.cuda.memory._set_allocator_settings is the old name of "
+        "torch._C._accelerator_setAllocatorSettings",
+        FutureWarning,
+        stacklevel=2,
+    )
+    _allocator_settings.set_(env)

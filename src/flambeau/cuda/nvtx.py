@@ -228,9 +228,7 @@ def range_end(range_id: int) -> None:
 
 
 class range:  # noqa: N801 - torch's name
-    """range(msg, *args, **kwargs)
-
-    A span around a block or, as a decorator, around each call of a function.
+    """A span around a block or, as a decorator, around each call of a function.
 
     Parameters
     ----------
@@ -266,6 +264,8 @@ class range:  # noqa: N801 - torch's name
         range_pop(domain=self._extras.get("domain"))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate a function: each call is in a range of its own."""
+
         @functools.wraps(function)
         def annotated(*args: P.args, **kwargs: P.kwargs) -> R:
             with self:

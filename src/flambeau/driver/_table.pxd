@@ -23,6 +23,15 @@ cdef extern from "flambeau/driver/table.hpp" namespace "flambeau" nogil:
     ctypedef CUstream_st* CUstream
     ctypedef CUevent_st* CUevent
     ctypedef CUfunc_st* CUfunction
+    ctypedef struct CUgraph_st:
+        pass
+    ctypedef struct CUgraphNode_st:
+        pass
+    ctypedef struct CUgraphExec_st:
+        pass
+    ctypedef CUgraph_st* CUgraph
+    ctypedef CUgraphNode_st* CUgraphNode
+    ctypedef CUgraphExec_st* CUgraphExec
     ctypedef void (*CUhostFn)(void*) noexcept nogil
     cdef struct CUuuid:
         unsigned char* bytes
@@ -41,6 +50,14 @@ cdef extern from "flambeau/driver/table.hpp" namespace "flambeau" nogil:
         CUdeviceptr workspace
         size_t workspace_bytes
 
+    cdef struct CUkernelNodeParams:
+        CUfunction func
+        unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes
+        void** kernelParams
+    cdef struct CUhostNodeParams:
+        CUhostFn fn
+        void* userData
+
     cdef enum Status:
         CUDA_SUCCESS
         CUDA_ERROR_INVALID_VALUE
@@ -52,6 +69,7 @@ cdef extern from "flambeau/driver/table.hpp" namespace "flambeau" nogil:
         CUDA_ERROR_INVALID_IMAGE
         CUDA_ERROR_INVALID_CONTEXT
         CUDA_ERROR_INVALID_HANDLE
+        CUDA_ERROR_ILLEGAL_STATE
         CUDA_ERROR_NOT_FOUND
         CUDA_ERROR_NOT_READY
         CUDA_ERROR_ILLEGAL_ADDRESS
@@ -65,6 +83,9 @@ cdef extern from "flambeau/driver/table.hpp" namespace "flambeau" nogil:
         CUDA_ERROR_LAUNCH_FAILED
         CUDA_ERROR_NOT_PERMITTED
         CUDA_ERROR_NOT_SUPPORTED
+        CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+        CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+        CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
         CUDA_ERROR_UNKNOWN
     cdef struct DriverTable:
         CUresult (*Init)(unsigned) noexcept nogil
@@ -133,6 +154,27 @@ cdef extern from "flambeau/driver/table.hpp" namespace "flambeau" nogil:
         CUresult (*ProfilerStop)() noexcept nogil
         CUresult (*Gemm)(const GemmArgs*, CUstream) noexcept nogil
         CUresult (*Spin)(int64_t, CUstream) noexcept nogil
+        CUresult (*StreamBeginCapture)(CUstream, int) noexcept nogil
+        CUresult (*StreamEndCapture)(CUstream, CUgraph*) noexcept nogil
+        CUresult (*StreamGetCaptureInfo)(CUstream, int*, uint64_t*, CUgraph*, const CUgraphNode**, size_t*) noexcept nogil
+        CUresult (*GraphDestroy)(CUgraph) noexcept nogil
+        CUresult (*GraphInstantiateWithFlags)(CUgraphExec*, CUgraph, uint64_t) noexcept nogil
+        CUresult (*GraphExecDestroy)(CUgraphExec) noexcept nogil
+        CUresult (*GraphLaunch)(CUgraphExec, CUstream) noexcept nogil
+        CUresult (*GraphGetNodes)(CUgraph, CUgraphNode*, size_t*) noexcept nogil
+        CUresult (*GraphGetEdges)(CUgraph, CUgraphNode*, CUgraphNode*, size_t*) noexcept nogil
+        CUresult (*GraphNodeGetDependencies)(CUgraphNode, CUgraphNode*, size_t*) noexcept nogil
+        CUresult (*GraphNodeGetType)(CUgraphNode, int*) noexcept nogil
+        CUresult (*GraphKernelNodeGetParams)(CUgraphNode, CUkernelNodeParams*) noexcept nogil
+        CUresult (*GraphHostNodeGetParams)(CUgraphNode, CUhostNodeParams*) noexcept nogil
+        CUresult (*GraphEventRecordNodeGetEvent)(CUgraphNode, CUevent*) noexcept nogil
+        CUresult (*GraphEventWaitNodeGetEvent)(CUgraphNode, CUevent*) noexcept nogil
+        CUresult (*GraphDebugDotPrint)(CUgraph, const char*, unsigned) noexcept nogil
+        CUresult (*FuncGetName)(const char**, CUfunction) noexcept nogil
+        CUresult (*GraphGetId)(CUgraph, unsigned*) noexcept nogil
+        CUresult (*GraphExecGetId)(CUgraphExec, unsigned*) noexcept nogil
+        CUresult (*GraphNodeGetLocalId)(CUgraphNode, unsigned*) noexcept nogil
+        CUresult (*GraphNodeGetToolsId)(CUgraphNode, unsigned long long*) noexcept nogil
 
 cdef const DriverTable* driver
 

@@ -7,6 +7,9 @@ def install(address: int) -> None:
     Entries that the driver left null answer ``CUDA_ERROR_NOT_SUPPORTED``.
     """
 
+def set_capture_reporter(report: Callable[[int, str | None], Exception]) -> None:
+    """Make the errors 900 to 908 of stream captures with this, from status and the driver's detail."""
+
 def set_explainer(explain: Callable[[int], str | None] | None) -> None:
     """Set who can say more about a status than its name, such as which thread faulted where."""
 

@@ -39,6 +39,7 @@ driver = &interceptor().active
 
 _entries = {(<bytes>entry_name(i)).decode(): i for i in range(ENTRY_COUNT)}
 _explain = None
+_report_capture = None
 
 
 def install(uintptr_t address):
@@ -51,9 +52,17 @@ def set_explainer(explain):
     _explain = explain
 
 
+def set_capture_reporter(report):
+    global _report_capture
+    _report_capture = report
+
+
 cdef int raise_status(CUresult status) except -1:
     from flambeau.driver import errors
-    raise errors.from_status(status, None if _explain is None else _explain(status))
+    detail = None if _explain is None else _explain(status)
+    if 900 <= status <= 908 and _report_capture is not None:
+        raise _report_capture(status, detail)
+    raise errors.from_status(status, detail)
 
 
 def check_status(int status):

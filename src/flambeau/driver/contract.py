@@ -17,7 +17,8 @@ __all__ = ["CodeTarget", "Driver", "Feature", "Management", "Modules", "ProcessI
 Feature = Literal[
     "graph_node_ids",  # kernels of a graph carry ids in traces
     "green_contexts",
-    "programmatic_launch",  # launch attribute 6 and griddepcontrol
+    "programmatic_launch",  # launch attribute 6 and griddepcontrol, on every device
+    "quick_queries",  # event and stream queries run no work and call nobody back
     "fault_details",  # the driver knows thread and address of a fault
     "ipc_memory",
     "ipc_events",

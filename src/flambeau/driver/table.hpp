@@ -16,11 +16,27 @@ using CUcontext = struct CUctx_st *;
 using CUstream = struct CUstream_st *;
 using CUevent = struct CUevent_st *;
 using CUfunction = struct CUfunc_st *;
+using CUgraph = struct CUgraph_st *;
+using CUgraphNode = struct CUgraphNode_st *;
+using CUgraphExec = struct CUgraphExec_st *;
 
 struct CUuuid { unsigned char bytes[16]; };
 struct CUipcHandle { unsigned char reserved[64]; };  // CUipcEventHandle and CUipcMemHandle
 
 using CUhostFn = void (*)(void *user_data);
+
+// CUDA_KERNEL_NODE_PARAMS_v2 and CUDA_HOST_NODE_PARAMS_v1: what a node of a graph does.
+struct CUkernelNodeParams {
+  CUfunction func;
+  unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+  void **kernelParams, **extra;
+  void *kern;
+  CUcontext ctx;
+};
+struct CUhostNodeParams {
+  CUhostFn fn;
+  void *userData;
+};
 
 // The statuses that code compares with; driver/status.py has every code with its name and prose.
 enum Status : CUresult {
@@ -34,6 +50,7 @@ enum Status : CUresult {
   CUDA_ERROR_INVALID_IMAGE = 200,
   CUDA_ERROR_INVALID_CONTEXT = 201,
   CUDA_ERROR_INVALID_HANDLE = 400,
+  CUDA_ERROR_ILLEGAL_STATE = 401,
   CUDA_ERROR_NOT_FOUND = 500,
   CUDA_ERROR_NOT_READY = 600,
   CUDA_ERROR_ILLEGAL_ADDRESS = 700,
@@ -47,6 +64,15 @@ enum Status : CUresult {
   CUDA_ERROR_LAUNCH_FAILED = 719,
   CUDA_ERROR_NOT_PERMITTED = 800,
   CUDA_ERROR_NOT_SUPPORTED = 801,
+  CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+  CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
+  CUDA_ERROR_STREAM_CAPTURE_MERGE = 902,
+  CUDA_ERROR_STREAM_CAPTURE_UNMATCHED = 903,
+  CUDA_ERROR_STREAM_CAPTURE_UNJOINED = 904,
+  CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905,
+  CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
+  CUDA_ERROR_CAPTURED_EVENT = 907,
+  CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = 908,
   CUDA_ERROR_UNKNOWN = 999,
 };
 
@@ -160,7 +186,32 @@ struct GemmArgs {
   X(ProfilerStop, CUresult())                                                                    \
   /* library calls on hot paths; not Driver API, ours */                                         \
   X(Gemm, CUresult(const GemmArgs *args, CUstream s))                                            \
-  X(Spin, CUresult(std::int64_t cycles, CUstream s))
+  X(Spin, CUresult(std::int64_t cycles, CUstream s))                                             \
+  /* stream capture and graphs */                                                                \
+  X(StreamBeginCapture, CUresult(CUstream s, int mode))                                          \
+  X(StreamEndCapture, CUresult(CUstream s, CUgraph *graph))                                      \
+  X(StreamGetCaptureInfo, CUresult(CUstream s, int *status, std::uint64_t *id, CUgraph *graph,   \
+                                   const CUgraphNode **dependencies, std::size_t *count))        \
+  X(GraphDestroy, CUresult(CUgraph graph))                                                       \
+  X(GraphInstantiateWithFlags, CUresult(CUgraphExec *exec, CUgraph graph, std::uint64_t flags))  \
+  X(GraphExecDestroy, CUresult(CUgraphExec exec))                                                \
+  X(GraphLaunch, CUresult(CUgraphExec exec, CUstream s))                                         \
+  X(GraphGetNodes, CUresult(CUgraph graph, CUgraphNode *nodes, std::size_t *count))              \
+  X(GraphGetEdges, CUresult(CUgraph graph, CUgraphNode *from, CUgraphNode *to,                   \
+                            std::size_t *count))                                                 \
+  X(GraphNodeGetDependencies, CUresult(CUgraphNode node, CUgraphNode *found, std::size_t *count)) \
+  X(GraphNodeGetType, CUresult(CUgraphNode node, int *type))                                     \
+  X(GraphKernelNodeGetParams, CUresult(CUgraphNode node, CUkernelNodeParams *parameters))        \
+  X(GraphHostNodeGetParams, CUresult(CUgraphNode node, CUhostNodeParams *parameters))            \
+  X(GraphEventRecordNodeGetEvent, CUresult(CUgraphNode node, CUevent *e))                        \
+  X(GraphEventWaitNodeGetEvent, CUresult(CUgraphNode node, CUevent *e))                          \
+  X(GraphDebugDotPrint, CUresult(CUgraph graph, const char *path, unsigned flags))               \
+  X(FuncGetName, CUresult(const char **name, CUfunction f))                                      \
+  /* the numbers that tools know graphs and nodes by, from driver 13.1 on */                     \
+  X(GraphGetId, CUresult(CUgraph graph, unsigned *id))                                           \
+  X(GraphExecGetId, CUresult(CUgraphExec exec, unsigned *id))                                    \
+  X(GraphNodeGetLocalId, CUresult(CUgraphNode node, unsigned *id))                               \
+  X(GraphNodeGetToolsId, CUresult(CUgraphNode node, unsigned long long *id))
 
 namespace detail {
 template <class Signature> struct pointer_to;

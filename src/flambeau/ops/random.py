@@ -66,6 +66,7 @@ def _compile(fill: RandomFill, device: int, code: int, strided: bool) -> int:
 
 
 FILLS = {name: RandomFill(name, _compile) for name in _TEMPLATES}
+_UNIFORM = FILLS["uniform"]
 
 
 # -- continuous distributions ---------------------------------------------------------------------
@@ -148,6 +149,8 @@ def uniform_(
 def _uniform_method(
     self: Tensor, *bounds: float, generator: Generator | None = None, **named: float
 ) -> Tensor:
+    if not bounds and not named and self.dtype.category == 2:
+        return _UNIFORM(self, generator, 0.0, 1.0)
     # `from` is a keyword of Python's, so it cannot be a parameter's name.
     given = dict(zip(("from", "to"), bounds, strict=False)) | named
     if len(bounds) > 2 or not given.keys() <= {"from", "to"}:

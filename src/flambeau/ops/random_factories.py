@@ -3,20 +3,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from flambeau.ops.random import (
-    FILLS,
     INT64_MAX,
     INT64_MIN,
     normal_,
     random_in_range,
-    require_float,
     uniform_,
 )
 from flambeau.ops.registry import public
-from flambeau.runtime import _dtype, _factory
+from flambeau.runtime import _dtype, _factory, _random
 from flambeau.runtime._tensor import Tensor
 
 if TYPE_CHECKING:
@@ -44,79 +41,8 @@ def _new(
     return _factory.new_empty(sizes, dtype, device, pin_memory)
 
 
-@public(method=False)
-def rand(
-    *shape: Any,
-    size: Any = None,
-    generator: Generator | None = None,
-    out: Tensor | None = None,
-    dtype: dtype | None = None,
-    layout: Any = None,
-    device: Device = None,
-    requires_grad: bool = False,
-    pin_memory: bool = False,
-) -> Tensor:
-    """Draw numbers evenly from [0, 1).
-
-    Parameters
-    ----------
-    shape, size
-        ``rand(2, 3)``, ``rand((2, 3))`` or ``rand(size=(2, 3))``.
-    generator
-        None is the default one of the device.
-    out
-        A tensor to resize and fill instead.
-    dtype
-        Floating-point or complex; by default the default dtype.
-    layout
-        Accepted: tensors are strided.
-    device
-        By default the default device.
-    requires_grad
-        Whether gradients shall be recorded for it.
-    pin_memory
-        Put a host tensor into pinned memory.
-
-    Returns
-    -------
-    Tensor
-        On CUDA the same numbers as torch on a device with as many threads.
-
-    Examples
-    --------
-    >>> import flambeau as torch
-    >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
-    <torch.Generator device=cpu seed=0>
-    >>> torch.rand(2, device="cuda")
-    tensor([0.3990, 0.5167], device='cuda:0')
-    """
-    made = _new(shape, size, out, dtype, device, pin_memory)
-    require_float(made, "check_uniform_bounds", complex_too=True)
-    FILLS["uniform"](made, generator, 0.0, 1.0)
-    return made.requires_grad_() if requires_grad else made
-
-
-@public(method=False)
-def randn(
-    *shape: Any,
-    size: Any = None,
-    generator: Generator | None = None,
-    out: Tensor | None = None,
-    dtype: dtype | None = None,
-    layout: Any = None,
-    device: Device = None,
-    requires_grad: bool = False,
-    pin_memory: bool = False,
-) -> Tensor:
-    """Draw from the standard normal distribution; parameters as for `rand`.
-
-    Complex numbers have variance 1: their parts have variance 1/2 each.
-    """
-    made = _new(shape, size, out, dtype, device, pin_memory)
-    require_float(made, "normal_kernel", complex_too=True)
-    deviation = math.sqrt(0.5) if made.dtype.category == 3 else 1.0
-    FILLS["normal"](made, generator, 0.0, deviation)
-    return made.requires_grad_() if requires_grad else made
+rand = public(method=False)(_random.rand)
+randn = public(method=False)(_random.randn)
 
 
 def _number(value: Any) -> int:

@@ -3,7 +3,7 @@
 """The caching allocators, for compiled callers."""
 from flambeau.driver._table cimport CUstream
 from flambeau.runtime._allocator_types cimport (
-    AllocatorSettings, DeviceAllocator, PinnedAllocator, StackNode, Storage,
+    AllocatorSettings, Block, DeviceAllocator, PinnedAllocator, StackNode, Storage,
 )
 
 # A block of at least `bytes` for work on `stream`; one reference. Raises OutOfMemoryError.
@@ -30,6 +30,7 @@ cdef PinnedAllocator* pinned                            # null before its first 
 cdef DeviceAllocator* allocator_of(int device) except NULL
 cdef DeviceAllocator* existing(int device) noexcept     # null before its first use
 cdef PinnedAllocator* pinned_allocator() except NULL
+cdef Block* block_behind(Storage* storage) noexcept     # null if it is not the cache's
 cdef size_t initial_max_split_size                      # as it was at initialisation
 # Refuse, with the words of torch, what only flambeau's own allocator can do.
 cdef int require_native(str what) except -1

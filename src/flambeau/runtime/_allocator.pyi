@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from flambeau.runtime import _memory_stats
+from flambeau.runtime.out_of_memory import Figures
 
 host_memory_stats_raw = _memory_stats.host_memory_stats_raw
 memory_snapshot_raw = _memory_stats.memory_snapshot_raw
@@ -93,6 +94,8 @@ def configure(
     max_non_split_rounding: int = ...,
     garbage_threshold: float = 0.0,
     roundup_divisions: tuple[int, ...] = ...,
+    reject_early: bool = False,
+    configured_fraction: float = 1.0,
 ) -> None:
     """Replace all settings of the device allocators. The caller has validated them.
 
@@ -109,7 +112,84 @@ def configure(
     roundup_divisions
         16 numbers: into how many parts the sizes from ``2**i`` MiB to the next power of two are
         divided for rounding up; 0 for none. The first serves smaller sizes too.
+    reject_early
+        Whether to refuse without a retry what would go beyond `configured_fraction`.
+    configured_fraction
+        The share of each device's memory that may be reserved, as it was configured. Devices that
+        are used first after `initialize_settings` start with it as their limit.
     """
+
+def configure_host(
+    *,
+    use_register: bool = False,
+    register_threads: int = 1,
+    max_round_threshold: int | None = None,
+    max_cached_size: int | None = None,
+    reserve_segment: int = 0,
+    free_catch_all: bool = False,
+) -> None:
+    """Replace all settings of the pinned cache. The caller has validated them.
+
+    Parameters
+    ----------
+    use_register
+        Take memory from the C library and register it (``cuMemHostRegister``).
+    register_threads
+        How many threads touch its pages before that.
+    max_round_threshold
+        Requests of more bytes are not rounded up to a power of two; None for no such size.
+    max_cached_size
+        Blocks of more bytes are not kept; None for no such size.
+    reserve_segment
+        Bytes to pin at once at the first request; blocks are cut from that while it lasts.
+    free_catch_all
+        Whether failures of freeing are a warning instead of an error.
+    """
+
+def initialize_settings() -> None:
+    """Take note of settings that count as they are when CUDA is initialised."""
+
+def set_caching(on: bool) -> None:
+    """Whether device memory is kept for reuse; without, every request goes to the driver."""
+
+def is_caching() -> bool:
+    """What `set_caching` set."""
+
+def free_dead() -> None:
+    """Free the memory of tensors that died and was not from the cache."""
+
+def unpin_doomed() -> None:
+    """Free the pinned blocks that were too large to be kept."""
+
+def install_foreign(source: int, hooks: int) -> None:
+    """Let the user's functions serve all requests.
+
+    Parameters
+    ----------
+    source, hooks
+        The addresses of a ``SegmentSource`` and of ``AllocatorHooks``, which must stay valid.
+    """
+
+def foreign_initialized() -> None:
+    """Tell the user's functions that CUDA is initialised."""
+
+def is_foreign() -> bool:
+    """Whether the user's functions serve all requests."""
+
+def check_native(what: str) -> None:
+    """Raise RuntimeError if the user's functions serve all requests, which cannot do `what`."""
+
+def memory_balance(device: int) -> Figures:
+    """Where the memory of a device is now."""
+
+def host_allocator_address() -> int:
+    """Where the object of the pinned cache is."""
+
+def set_metadata(text: str) -> None:
+    """What entries of histories that this thread makes carry."""
+
+def get_metadata() -> str:
+    """What `set_metadata` set in this thread."""
 
 def set_memory_limit(device: int, limit: int | None) -> None:
     """What the allocator may take from the driver on a device, in bytes; None for no limit."""

@@ -28,11 +28,7 @@ cdef extern from "flambeau/runtime/direct_allocator.hpp" namespace "flambeau" no
         void (*initialize)(int) noexcept
         void (*reset)() noexcept
         void (*memory_fraction)(double, int) noexcept
-        void* (*base_address)(void*, size_t*) noexcept
         void (*record_stream)(void*, CUstream) noexcept
-        void (*begin_pool)(int, PoolId, void*) noexcept
-        void (*end_pool)(int, PoolId) noexcept
-        void (*release_pool)(int, PoolId) noexcept
     cdef cppclass DirectStorage(Storage):
         pass
     DirectStorage* make_direct "flambeau::DirectAllocator::make"(
@@ -121,7 +117,8 @@ cdef Storage* allocate_device(int device, size_t bytes, CUstream stream) except 
         storage = allocate_slowly(device, bytes, stream)
     if observed:
         from flambeau.runtime import observers
-        observers.notify("memory_allocation", <uintptr_t>storage.data)
+        observers.notify("memory_allocation", <uintptr_t>storage.data, bytes, device,
+                         <uintptr_t>stream)
     return storage
 
 
@@ -241,7 +238,15 @@ cdef int record_stream_of(Storage* storage, CUstream stream, int device) except 
     else:
         check(driver.StreamGetCtx(stream, &use.context))
     allocator_of_block(as_block(storage)).record_use(as_block(storage), use)
+    if observed:
+        from flambeau.runtime import observers
+        observers.notify("memory_use", <uintptr_t>storage.data, <uintptr_t>stream,
+                         _state.device_of_context(use.context))
     return 0
+
+
+cdef Block* block_behind(Storage* storage) noexcept:
+    return as_block(storage) if owns_block(storage) else NULL
 
 
 def empty_cache():
@@ -255,6 +260,9 @@ def empty_cache():
             with nogil:
                 status = allocators[device].empty_cache()
             check(status)
+            if observed:
+                from flambeau.runtime import observers
+                observers.notify("memory_return", device)
     if foreign_hooks != NULL and foreign_hooks.reset != NULL:
         foreign_hooks.reset()
 
@@ -348,6 +356,9 @@ cdef Storage* allocate_pinned(size_t bytes) except NULL:
         block = allocator.allocate(bytes, stack, &status)
     if block == NULL:
         check(status)
+    if observed:
+        from flambeau.runtime import observers
+        observers.notify("pinned_allocation", <uintptr_t>block.data, bytes)
     return block
 
 

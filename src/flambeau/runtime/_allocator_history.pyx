@@ -7,10 +7,10 @@ from libcpp.vector cimport vector
 
 from flambeau.runtime cimport _state
 from flambeau.runtime._allocator cimport (
-    StackSource, Storage, allocator_of, allocators, pinned, require_native, set_stack_sources,
+    StackSource, Storage, allocator_of, allocators, block_behind, pinned, require_native, set_stack_sources,
 )
 from flambeau.runtime._allocator_types cimport (
-    Block, Metadata, StackNode, StackUse, TraceAction, TraceEntry, owns_block,
+    Block, Metadata, StackNode, StackUse, TraceEntry,
 )
 
 cdef extern from "flambeau/runtime/allocator_stacks.hpp" namespace "flambeau" nogil:
@@ -223,10 +223,10 @@ def traceback_of(uintptr_t address):
 
 def annotate(uintptr_t storage, str text):
     """An entry about the block behind a storage, by the storage's address in memory."""
-    cdef Storage* found = <Storage*>storage
+    cdef Block* block = block_behind(<Storage*>storage)
     require_native("annotations")
-    if not owns_block(found):
+    if block == NULL:
         raise RuntimeError("only memory of the caching allocator can be annotated")
-    allocator_of(found.device).annotate(
-        <const Block*>found, make_metadata(text.encode()),
+    allocator_of(block.device).annotate(
+        block, make_metadata(text.encode()),
         stacks.capture() if recording is not None and recording[0] >= 2 else NULL)

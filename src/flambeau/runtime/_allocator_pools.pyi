@@ -44,8 +44,18 @@ def pool_users(device: int, pair: PoolId) -> int:
 def flush_dead(device: int) -> None:
     """Give the free memory of pools without users back to the driver."""
 
-def begin_for_this_thread(device: int, pair: PoolId) -> None:
+def begin_for_this_thread(device: int, pair: PoolId, *, capturing: bool = False) -> None:
     """Let this thread allocate from a pool on a device, and add a user to it.
+
+    Parameters
+    ----------
+    device
+        Where.
+    pair
+        The pool's id; a pool that is not there yet is made.
+    capturing
+        Whether a graph is being captured: until the end no event is recorded or asked for, and
+        memory that other streams use is held back.
 
     Raises
     ------
@@ -53,5 +63,5 @@ def begin_for_this_thread(device: int, pair: PoolId) -> None:
         This thread does so already.
     """
 
-def end_for_this_thread(device: int, pair: PoolId) -> None:
+def end_for_this_thread(device: int, pair: PoolId, *, capturing: bool = False) -> None:
     """Undo the routing of `begin_for_this_thread`; the user stays until `drop_pool`."""

@@ -91,15 +91,15 @@ cdef int end_allocate_to_pool(int device, PoolId pool, void* context, bint captu
     return 0
 
 
-def begin_for_this_thread(int device, pair):
+def begin_for_this_thread(int device, pair, *, bint capturing=False):
     cdef PoolId pool = pool_id(pair)
     require_native("private pools")
     if allocator_of(device).has_route(pool, this_thread_token()):
         raise RuntimeError(
             f"this thread is already recording to mempool_id {tuple(pair)} on device {device}; "
             "leave the inner use_mem_pool out")
-    begin_allocate_to_pool(device, pool, is_this_thread, this_thread_token(), False)
+    begin_allocate_to_pool(device, pool, is_this_thread, this_thread_token(), capturing)
 
 
-def end_for_this_thread(int device, pair):
-    end_allocate_to_pool(device, pool_id(pair), this_thread_token(), False)
+def end_for_this_thread(int device, pair, *, bint capturing=False):
+    end_allocate_to_pool(device, pool_id(pair), this_thread_token(), capturing)

@@ -439,5 +439,3 @@ def _apply(options: Options) -> None:
         free_catch_all=options.pinned_free_catch_all,
     )
     _current = options
-
-

@@ -13,4 +13,6 @@ cdef void like_strides(Tensor t, int64_t* strides) noexcept     # dense, in the 
 cdef bint flat(Tensor a, Tensor b) noexcept             # both dense, with one order of dimensions
 cdef bint has_kernels(int scalar_type) noexcept         # whether operations are generated for a type
 cdef Tensor as_integers(Tensor t)                       # the same memory as integers of the elements' size
+# What the host itself read and wrote; while _launch.observed.
+cdef int tell_host_access(str name, tuple read, tuple written) except -1
 cdef int tell_observers(str name, tuple read, Tensor written, CUstream stream) except -1

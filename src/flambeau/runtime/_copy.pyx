@@ -128,6 +128,8 @@ cdef Tensor contiguous_of(Tensor t):
 cdef int _host_to_host(Tensor to, Tensor source) except -1:
     cdef Space space
     cdef int d, last = to.ndim_ - 1
+    if _launch.observed:
+        tell_host_access("copy_", (source,), (to,))
     space.ndim = to.ndim_
     space.operands = 2
     for d in range(to.ndim_):
@@ -147,6 +149,25 @@ cdef int tell_observers(str name, tuple read, Tensor written, CUstream stream) e
     from flambeau.runtime import observers
     observers.notify("operation", name, read, (written,) if written.device_index >= 0 else (),
                      <uintptr_t>stream)
+    return 0
+
+
+cdef int _tell_copy(Tensor to, Tensor source, CUstream stream, int device, str waited) except -1:
+    """Tell of a copy on a device's stream, and then how the host waited for it, if it did."""
+    from flambeau.runtime import observers
+    read = (source,) if source.device_index >= 0 or _pinned(source) else ()
+    written = (to,) if to.device_index >= 0 or _pinned(to) else ()
+    try:
+        observers.notify("operation", "copy_", read, written, <uintptr_t>stream)
+    finally:
+        if waited is not None:
+            observers.notify(waited, <uintptr_t>stream, device)
+    return 0
+
+
+cdef int tell_host_access(str name, tuple read, tuple written) except -1:
+    from flambeau.runtime import observers
+    observers.notify("host_access", name, read, written)
     return 0
 
 
@@ -170,13 +191,13 @@ cdef int _up(Tensor to, Tensor source, bint non_blocking) except -1:
         _state.check_sync("a blocking copy to a CUDA device")
     _state.ensure_context(to.device_index)
     stream = _state.thread_state().streams[to.device_index]
-    if _launch.observed:
-        tell_observers("copy_", (), to, stream)
     cdef bint pinned = (non_blocking or bytes >= STAGING_WORTHWHILE) and _pinned(source)
     if non_blocking and pinned:
         check(driver.MemcpyHtoDAsync(<CUdeviceptr>to.data, source.data, bytes, stream))
         if source.storage.pinned:
             _allocator.record_pinned_use(source.storage, stream)
+        if _launch.observed:
+            _tell_copy(to, source, stream, to.device_index, None)
         return 0
     with nogil:
         if bytes >= STAGING_WORTHWHILE and not pinned:
@@ -185,7 +206,12 @@ cdef int _up(Tensor to, Tensor source, bint non_blocking) except -1:
         else:
             status = driver.MemcpyHtoDAsync(<CUdeviceptr>to.data, source.data, bytes, stream)
     check(status)
-    return 0 if non_blocking else _wait(stream)
+    if not non_blocking:
+        _wait(stream)
+    if _launch.observed:
+        _tell_copy(to, source, stream, to.device_index,
+                   None if non_blocking else "stream_synchronization")
+    return 0
 
 
 cdef int _down(Tensor to, Tensor source, bint non_blocking) except -1:
@@ -197,13 +223,13 @@ cdef int _down(Tensor to, Tensor source, bint non_blocking) except -1:
         _state.check_sync("a blocking copy from a CUDA device")
     _state.ensure_context(source.device_index)
     stream = _state.thread_state().streams[source.device_index]
-    if _launch.observed:
-        tell_observers("copy_", (source,), to, stream)
     cdef bint pinned = (non_blocking or bytes >= STAGING_WORTHWHILE) and _pinned(to)
     if non_blocking and pinned:
         check(driver.MemcpyDtoHAsync(to.data, <CUdeviceptr>source.data, bytes, stream))
         if to.storage.pinned:
             _allocator.record_pinned_use(to.storage, stream)
+        if _launch.observed:
+            _tell_copy(to, source, stream, source.device_index, None)
         return 0
     with nogil:
         if bytes >= STAGING_WORTHWHILE and not pinned:
@@ -212,7 +238,12 @@ cdef int _down(Tensor to, Tensor source, bint non_blocking) except -1:
         else:
             status = driver.MemcpyDtoHAsync(to.data, <CUdeviceptr>source.data, bytes, stream)
     check(status)
-    return 0 if non_blocking else _wait(stream)
+    if not non_blocking:
+        _wait(stream)
+    if _launch.observed:
+        _tell_copy(to, source, stream, source.device_index,
+                   "stream_completion" if non_blocking else "stream_synchronization")
+    return 0
 
 
 cdef int _wait_for(int device, CUstream stream, int other, CUstream other_stream) except -1:
@@ -226,7 +257,11 @@ cdef int _wait_for(int device, CUstream stream, int other, CUstream other_stream
         _state.ensure_context(device)
         status = driver.StreamWaitEvent(stream, event, 0)
     driver.EventDestroy(event)
-    return check(status)
+    check(status)
+    if _launch.observed:
+        from flambeau.runtime import observers
+        observers.notify("stream_wait", <uintptr_t>stream, device, <uintptr_t>other_stream, other)
+    return 0
 
 
 cdef int _across(Tensor to, Tensor source) except -1:
@@ -238,11 +273,13 @@ cdef int _across(Tensor to, Tensor source) except -1:
     cdef size_t bytes = <size_t>to.count * item_bytes[to.scalar_type]
     _wait_for(there, from_stream, here, to_stream)
     _state.ensure_context(there)
-    if _launch.observed:
-        tell_observers("copy_", (source,), to, from_stream)
     check(driver.MemcpyPeerAsync(<CUdeviceptr>to.data, to_context, <CUdeviceptr>source.data, from_context,
                                  bytes, from_stream))
-    _wait_for(here, to_stream, there, from_stream)
+    try:
+        if _launch.observed:
+            _tell_copy(to, source, from_stream, there, None)
+    finally:
+        _wait_for(here, to_stream, there, from_stream)
     return 0
 
 
@@ -397,13 +434,18 @@ cdef int read_bytes(Tensor t, void* to, size_t bytes) except -1:
     _state.check_sync("reading a CUDA tensor's value")
     _state.ensure_context(t.device_index)
     stream = _state.thread_state().streams[t.device_index]
-    if _launch.observed:
-        tell_observers("item", (t,), _NOTHING, stream)
     with nogil:
         status = driver.MemcpyDtoHAsync(to, <CUdeviceptr>t.data, bytes, stream)
         if status == 0:
             status = driver.StreamSynchronize(stream)
-    return check(status)
+    check(status)
+    if _launch.observed:
+        from flambeau.runtime import observers
+        try:
+            tell_observers("item", (t,), _NOTHING, stream)
+        finally:
+            observers.notify("stream_synchronization", <uintptr_t>stream, t.device_index)
+    return 0
 
 
 def copy_(Tensor self, Tensor src not None, non_blocking=False):

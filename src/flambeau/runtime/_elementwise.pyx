@@ -411,6 +411,10 @@ cdef object _plain(object operand):
 
 cdef object _on_host(ElementwiseOp op, PyObject** operands, Tensor out, tuple scalars, Call* c):
     given = tuple([_plain(<object>operands[i]) for i in range(c.n)])
+    if _launch.observed:
+        from flambeau.runtime import observers
+        observers.notify("host_access", op.name, tuple([t for t in given if isinstance(t, Tensor)]),
+                         () if out is None else (out,))
     if op.scalars:
         if len(scalars) != op.scalars:
             raise TypeError(f"{op.name}() takes {op.scalars} scalars, got {len(scalars)}")

@@ -49,7 +49,7 @@ cdef class BaseEvent:
         if self.handle != NULL:
             _state.defer_event(self.handle, self.made_in)
             if _state.observed:
-                tell("event_deletion", <uintptr_t>self.handle, None)
+                tell("event_deletion", <uintptr_t>self.handle)
 
     # -- what it is --------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ cdef class BaseEvent:
         if _state.thread_state().device != device:
             _state.restore_context()
         if _state.observed:
-            tell("event_record", <uintptr_t>self.handle, <uintptr_t>handle)
+            tell("event_record", <uintptr_t>self.handle, <uintptr_t>handle, device)
 
     def wait(self, stream=None):
         """wait(stream=None)\n--\n
@@ -137,7 +137,7 @@ cdef class BaseEvent:
         if _state.thread_state().device != device:
             _state.restore_context()
         if _state.observed:
-            tell("event_wait", <uintptr_t>self.handle, <uintptr_t>handle)
+            tell("event_wait", <uintptr_t>self.handle, <uintptr_t>handle, device)
 
     def query(self):
         """query()\n--\n
@@ -151,6 +151,8 @@ cdef class BaseEvent:
         if status == CUDA_ERROR_NOT_READY:
             return False
         check(status)
+        if _state.observed:
+            tell("event_completion", <uintptr_t>self.handle)
         return True
 
     def synchronize(self):
@@ -165,7 +167,7 @@ cdef class BaseEvent:
             from flambeau.runtime import sync_debug
             sync_debug.report_explicit("Event.synchronize")
         if _state.observed:
-            tell("event_synchronization", <uintptr_t>self.handle, None)
+            tell("event_synchronization", <uintptr_t>self.handle)
         with nogil:
             status = driver.EventSynchronize(self.handle)
         check(status)
@@ -338,7 +340,7 @@ cdef int create(BaseEvent event, int device) except -1:
     event.index = device
     event.made_in = _state.epoch
     if _state.observed:
-        tell("event_creation", <uintptr_t>event.handle, None)
+        tell("event_creation", <uintptr_t>event.handle)
     return 0
 
 
@@ -348,10 +350,10 @@ cdef bint is_capturing(CUstream stream) except -1:
     return status == 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
 
 
-cdef int tell(str kind, first, second) except -1:
+cdef int tell(str kind, uintptr_t event, uintptr_t stream=0, int device=-1) except -1:
     from flambeau.runtime import observers
-    if second is None:
-        observers.notify(kind, first)
+    if device < 0:
+        observers.notify(kind, event)
     else:
-        observers.notify(kind, first, second)
+        observers.notify(kind, event, stream, device)
     return 0

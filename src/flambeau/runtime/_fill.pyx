@@ -6,7 +6,8 @@ from libc.string cimport memcmp, memcpy
 
 from flambeau.driver._table cimport CUdeviceptr, CUstream, check, driver
 from flambeau.runtime cimport _dtype, _launch, _state
-from flambeau.runtime._copy cimport as_integers, copy_into, flat, has_kernels, tell_observers
+from flambeau.runtime._copy cimport (
+    as_integers, copy_into, flat, has_kernels, tell_host_access, tell_observers)
 from flambeau.runtime._dtype cimport integer_range, item_bytes, legacy_name, type_category
 from flambeau.runtime._tensor cimport SLOT_FILL, Tensor, mark_written, new_view, operators
 
@@ -73,8 +74,6 @@ cdef int _memset(Tensor t, const char* element) except -1:
     _state.ensure_context(t.device_index)
     if width > 4:
         return 0
-    if _launch.observed:
-        tell_observers("fill_", (), t, stream)
     if width == 1:
         check(driver.MemsetD8Async(<CUdeviceptr>t.data, <unsigned char>element[0], t.count * item, stream))
     elif width == 2:
@@ -83,6 +82,8 @@ cdef int _memset(Tensor t, const char* element) except -1:
     else:
         memcpy(&word, element, 4)
         check(driver.MemsetD32Async(<CUdeviceptr>t.data, word, t.count * item // 4, stream))
+    if _launch.observed:
+        tell_observers("fill_", (), t, stream)
     return 1
 
 
@@ -96,6 +97,8 @@ cdef int _fill(Tensor t, object value) except -1:
         return 0
     _encode(value, t.scalar_type, element)
     if t.device_index < 0:
+        if _launch.observed:
+            tell_host_access("fill_", (), (t,))
         space.ndim = t.ndim_
         space.operands = 2
         for d in range(t.ndim_):

@@ -7,15 +7,22 @@ class Kernel:
     function
         The ``CUfunction`` handle.
     signature
-        A letter per parameter: ``P`` pointer (an address or an object with ``data_ptr()``), ``i``
-        int32, ``I`` uint32, ``q`` int64, ``Q`` uint64, ``f`` float, ``d`` double, ``B`` a struct
-        as a bytes object.
+        A letter per parameter: ``P`` pointer (an address or an object with ``data_ptr()``), ``R``
+        pointer to what the kernel only reads, ``i`` int32, ``I`` uint32, ``q`` int64, ``Q``
+        uint64, ``f`` float, ``d`` double, ``B`` a struct as a bytes object.
     overlapping
         The kernel begins with ``griddepcontrol.wait``, so that its start may overlap the end of
         the work before it.
+    name
+        What observers are told, with the tensors among the pointers: those of ``R`` are read,
+        those of ``P`` written.
     """
 
-    def __init__(self, function: int, signature: str, *, overlapping: bool = False) -> None: ...
+    def __init__(
+        self, function: int, signature: str, *, overlapping: bool = False, name: str = "kernel"
+    ) -> None: ...
+    @property
+    def name(self) -> str: ...
     @property
     def function(self) -> int: ...
     @property

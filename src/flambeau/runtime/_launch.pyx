@@ -27,7 +27,9 @@ cdef enum:
 
 cdef LaunchThrottles throttles
 cdef bint blocking = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
-cdef int programmatic = -1  # whether the driver overlaps launches; -1 before it was asked
+# What the driver offers; -1 before it was asked.
+cdef int programmatic = -1  # launches that overlap the end of their predecessor
+cdef int quick_queries = -1  # queries that run nothing, so that they may keep the GIL
 
 observed = False
 
@@ -41,8 +43,13 @@ cdef inline int launch_as(
     cdef LaunchThrottle* throttle = throttles.of_(_state.thread_state().context_device, stream)
     if throttle.due():
         _state.note_call()
-        with nogil:  # a query may run host callbacks, which need the GIL
+        if quick_queries < 0:
+            ask_driver()
+        if quick_queries:
             status = throttle.look(driver, stream)
+        else:
+            with nogil:  # the query may run host callbacks, which need the GIL
+                status = throttle.look(driver, stream)
         check(status)
     if throttle.crowded:
         with nogil:
@@ -100,23 +107,25 @@ cdef int launch_overlapping(
     unsigned dynamic_shared, CUstream stream, void** parameters,
 ) except -1:
     if programmatic < 0:
-        ask_programmatic()
+        ask_driver()
     return launch_as(
         programmatic == 1, f, grid_x, grid_y, grid_z, block_x, block_y, block_z, dynamic_shared,
         stream, parameters)
 
 
-cdef int ask_programmatic() except -1:
-    global programmatic
+cdef int ask_driver() except -1:
+    global programmatic, quick_queries
     from flambeau import driver as drivers
-    programmatic = 1 if drivers.current().supports("programmatic_launch") else 0
+    current = drivers.current()
+    programmatic = 1 if current.supports("programmatic_launch") else 0
+    quick_queries = 1 if current.supports("quick_queries") else 0
     return 0
 
 
 def forget():
     """Every handle is void."""
-    global programmatic
-    programmatic = -1
+    global programmatic, quick_queries
+    programmatic = quick_queries = -1
     throttles.forget()
 
 
@@ -132,7 +141,7 @@ def set_blocking(bint on):
 
 # -- kernels by signature --------------------------------------------------------------------------
 
-cdef str LETTERS = "PiIqQfdB"
+cdef str LETTERS = "PRiIqQfdB"
 
 
 cdef inline int read_extents(object dims, unsigned* extents) except -1:
@@ -153,19 +162,23 @@ cdef class Kernel:
     cdef CUfunction function_
     cdef char letters[MAX_PARAMETERS]
     cdef readonly str signature
+    cdef readonly str name
     cdef readonly bint overlapping
 
-    def __init__(self, uintptr_t function, str signature, *, bint overlapping=False):
+    def __init__(self, uintptr_t function, str signature, *, bint overlapping=False,
+                 str name="kernel"):
         unknown = set(signature) - set(LETTERS)
         if unknown:
             raise ValueError(
                 f"signature {signature!r} has unknown letters {''.join(sorted(unknown))!r}; "
-                "P pointer, i int32, I uint32, q int64, Q uint64, f float, d double, B bytes")
+                "P pointer, R pointer that is only read, i int32, I uint32, q int64, Q uint64, "
+                "f float, d double, B bytes")
         if len(signature) > MAX_PARAMETERS:
             raise ValueError(
                 f"a kernel takes at most {MAX_PARAMETERS} parameters here, got {len(signature)}")
         self.function_ = <CUfunction>function
         self.signature = signature
+        self.name = name
         self.overlapping = overlapping
         for i, letter in enumerate(signature):
             self.letters[i] = ord(letter)
@@ -196,6 +209,18 @@ cdef class Kernel:
             launch(
                 self.function_, g[0], g[1], g[2], b[0], b[1], b[2], shared_bytes,
                 _state.thread_state().streams[device], addresses)
+        if observed:
+            self.tell(device, arguments)
+
+    cdef int tell(self, int device, tuple arguments) except -1:
+        from flambeau.runtime import observers
+        given = [(letter, a) for letter, a in zip(self.signature, arguments)
+                 if letter in "PR" and not isinstance(a, int)]
+        observers.notify("operation", self.name,
+                         tuple([a for letter, a in given if letter == "R"]),
+                         tuple([a for letter, a in given if letter == "P"]),
+                         <uintptr_t>_state.thread_state().streams[device])
+        return 0
 
     cdef int pack(self, tuple arguments, char* packed, void** addresses) except -1:
         cdef Py_ssize_t i, offset = 0
@@ -211,7 +236,7 @@ cdef class Kernel:
             letter = self.letters[i]
             argument = arguments[i]
             addresses[i] = packed + offset
-            if letter == c"P":
+            if letter == c"P" or letter == c"R":
                 (<uint64_t*>(packed + offset))[0] = pointer_of(argument)
             elif letter == c"q":
                 (<int64_t*>(packed + offset))[0] = argument

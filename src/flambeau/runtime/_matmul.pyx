@@ -69,6 +69,10 @@ def gemm(Tensor a not None, Tensor b not None, Tensor c not None, shape, leading
     _state.ensure_context(device)
     _run(&args, a, b, c)
     mark_written(c)
+    if _launch.observed:
+        from flambeau.runtime import observers
+        observers.notify("operation", "matmul", (a, b), (c,),
+                         <uintptr_t>_state.thread_state().streams[device])
 
 
 cdef inline bint _stored(Tensor t, int64_t* leading, int* transposed) noexcept:

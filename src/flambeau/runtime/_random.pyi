@@ -2,6 +2,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from flambeau.runtime._dtype import dtype
 from flambeau.runtime._generator import Generator
 from flambeau.runtime._tensor import Tensor
 
@@ -73,6 +74,28 @@ class RandomFill:
             The generator is of another kind of device, or elements of the tensor share memory.
         """
 
+def rand(
+    *shape: Any,
+    size: Any = None,
+    generator: Generator | None = None,
+    out: Tensor | None = None,
+    dtype: dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor: ...
+def randn(
+    *shape: Any,
+    size: Any = None,
+    generator: Generator | None = None,
+    out: Tensor | None = None,
+    dtype: dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor: ...
 def bernoulli_on_host(out: Tensor, p: Tensor, generator: Generator | None = None) -> Tensor:
     """Fill `out` with 1 where a uniform number is below `p` (float32 or float64), else 0."""
 

@@ -5,15 +5,19 @@
 The stream of a CUDA generator is dealt out to a logical grid that the number of elements and the
 device's size determine, as in torch; random.cuh says how.
 """
+from libc.math cimport sqrt
 from libc.stdint cimport INT32_MAX, int8_t, int32_t, uint32_t, uintptr_t
 
 from flambeau.driver._table cimport CUfunction
-from flambeau.runtime cimport _dtype, _launch, _state
+from flambeau.runtime cimport _dtype, _factory, _launch, _state
+from flambeau.runtime._device cimport resolve_device
+from flambeau.runtime._dims cimport parse_sizes, parse_varargs
 from flambeau.runtime._dtype cimport item_bytes, legacy_name, type_category
 from flambeau.runtime._generator cimport Generator, Mt19937, PhiloxArguments, choose, take
 from flambeau.runtime._tensor cimport Tensor, mark_written, new_tensor, new_view
 
 from flambeau.runtime import _cuda_device
+from flambeau.runtime import _factory as _factories
 
 cdef extern from "flambeau/runtime/_elementwise.hpp" namespace "flambeau" nogil:
     cdef struct Layout:
@@ -47,6 +51,7 @@ cdef dict _kinds = {
     "cauchy": CAUCHY, "geometric": GEOMETRIC, "bernoulli": BERNOULLI, "random32": RANDOM32,
     "random64": RANDOM64,
 }
+cdef list _fills = [None] * 9          # by kind
 cdef int64_t[64] _most_blocks           # per device; 0: not asked yet
 cdef int _most_blocks_epoch = -1
 
@@ -92,32 +97,37 @@ cdef class RandomFill:
         self.kind = _kinds[name]
         self.compile_kernel = compile
         self.epoch = -1
+        _fills[<int>self.kind] = self
 
     def __call__(self, Tensor target not None, generator=None, double a=0, double b=0,
                  uint64_t range=0, int64_t base=0):
-        cdef RandomNumbers numbers
-        cdef Generator source = choose(generator, target.device_index)
-        cdef Tensor real = target
-        cdef int d
-        if target.count == 0:
-            return target
-        for d in xrange(target.ndim_):
-            if target.strides[d] == 0 and target.sizes[d] > 1:
-                raise RuntimeError(
-                    "unsupported operation: more than one element of the written-to tensor refers to a "
-                    "single memory location. Please clone() the tensor before performing the operation.")
-        numbers = RandomNumbers(a, b, range, 0, base)
-        if type_category[target.scalar_type] == 3:
-            real = real_view(target)
-        if target.device_index < 0:
-            fill_on_host(self.kind, real, source, &numbers)
-        else:
-            _state.ensure_context(target.device_index)
-            fill_on_device(self, real, source, &numbers)
-            if _launch.observed:
-                tell_observers(self, target)
-        mark_written(target)
+        cdef RandomNumbers numbers = RandomNumbers(a, b, range, 0, base)
+        fill_tensor(self, target, generator, &numbers)
         return target
+
+
+cdef int fill_tensor(RandomFill fill, Tensor target, object generator, RandomNumbers* numbers) except -1:
+    cdef Generator source = choose(generator, target.device_index)
+    cdef Tensor real = target
+    cdef int d
+    if target.count == 0:
+        return 0
+    for d in range(target.ndim_):
+        if target.strides[d] == 0 and target.sizes[d] > 1:
+            raise RuntimeError(
+                "unsupported operation: more than one element of the written-to tensor refers to a "
+                "single memory location. Please clone() the tensor before performing the operation.")
+    if type_category[target.scalar_type] == 3:
+        real = real_view(target)
+    if target.device_index < 0:
+        fill_on_host(fill.kind, real, source, numbers)
+    else:
+        _state.ensure_context(target.device_index)
+        fill_on_device(fill, real, source, numbers)
+        if _launch.observed:
+            tell_observers(fill, target)
+    mark_written(target)
+    return 0
 
 
 cdef int tell_observers(RandomFill fill, Tensor target) except -1:
@@ -141,7 +151,7 @@ cdef Tensor real_view(Tensor target):
     cdef Tensor view
     if ndim == 64:
         raise RuntimeError("a complex tensor of 64 dimensions has no real view")
-    for d in xrange(ndim):
+    for d in range(ndim):
         sizes[d] = target.sizes[d]
         strides[d] = 2 * target.strides[d]
     sizes[ndim] = 2
@@ -161,7 +171,7 @@ cdef int gather(Tensor target, Space* space) except -1:
         space.strides[0][0] = 1
         return 0
     space.ndim = target.ndim_
-    for d in xrange(target.ndim_):
+    for d in range(target.ndim_):
         space.sizes[d] = target.sizes[last - d]
         space.strides[0][d] = target.strides[last - d]
     space.simplify()
@@ -225,7 +235,7 @@ cdef int split(RandomFill fill, Tensor target, char* data, Space* space, Generat
     cdef int d, dim = 0
     if fits_in_32_bits(space, item_bytes[target.scalar_type]):
         return launch_piece(fill, target, data, space, source, numbers, values)
-    for d in xrange(space.ndim):
+    for d in range(space.ndim):
         if (space.sizes[d] - 1) * space.strides[0][d] >= longest:
             longest = (space.sizes[d] - 1) * space.strides[0][d]
             dim = d
@@ -296,6 +306,87 @@ cdef CUfunction kernel_of(RandomFill fill, int device, int scalar_type, bint str
     return <CUfunction>function
 
 
+# -- new tensors -----------------------------------------------------------------------------------
+
+cdef Tensor new_filled(RandomKind kind, tuple shape, size, generator, out, dtype, device, requires_grad,
+                       pin_memory):
+    cdef int64_t[64] sizes
+    cdef RandomNumbers numbers = RandomNumbers(0, 1, 0, 0, 0)
+    cdef Tensor made
+    cdef int ndim, code, index
+    if out is None and not pin_memory:
+        ndim = parse_varargs(shape, sizes) if size is None else parse_sizes(size, sizes)
+        code = _factory.default_float if dtype is None else (<_dtype.dtype?>dtype).code
+        index = resolve_device(device)
+        if index >= 0:
+            _state.ensure_context(index)
+        made = new_tensor(index, code, ndim, sizes)
+    else:
+        wanted = (shape[0] if len(shape) == 1 else shape) if size is None else size
+        if out is None:
+            made = _factories.new_empty(wanted, dtype, device, pin_memory)
+        else:
+            made = _factories.empty(wanted, out=out)
+    if type_category[made.scalar_type] < 2:
+        name = "check_uniform_bounds" if kind == UNIFORM else "normal_kernel"
+        raise NotImplementedError(
+            f"\"{name}\" not implemented for '{legacy_name(made.scalar_type)}': it draws floating-point "
+            "numbers")
+    if kind == NORMAL and type_category[made.scalar_type] == 3:
+        numbers.b = sqrt(0.5)
+    fill_tensor(<RandomFill>_fills[<int>kind], made, generator, &numbers)
+    if requires_grad:
+        made.requires_grad = True
+    return made
+
+
+def rand(*shape, size=None, generator=None, out=None, dtype=None, layout=None, device=None,
+         requires_grad=False, pin_memory=False):
+    """Draw numbers evenly from [0, 1).
+
+    Parameters
+    ----------
+    shape, size
+        ``rand(2, 3)``, ``rand((2, 3))`` or ``rand(size=(2, 3))``.
+    generator
+        None is the default one of the device.
+    out
+        A tensor to resize and fill instead.
+    dtype
+        Floating-point or complex; by default the default dtype.
+    layout
+        Accepted: tensors are strided.
+    device
+        By default the default device.
+    requires_grad
+        Whether gradients shall be recorded for it.
+    pin_memory
+        Put a host tensor into pinned memory.
+
+    Returns
+    -------
+    Tensor
+        On CUDA the same numbers as torch on a device with as many threads.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.manual_seed(0)
+    >>> torch.rand(2, device="cuda")
+    tensor([0.3990, 0.5167], device='cuda:0')
+    """
+    return new_filled(UNIFORM, shape, size, generator, out, dtype, device, requires_grad, pin_memory)
+
+
+def randn(*shape, size=None, generator=None, out=None, dtype=None, layout=None, device=None,
+          requires_grad=False, pin_memory=False):
+    """Draw from the standard normal distribution; parameters as for `rand`.
+
+    Complex numbers have variance 1: their parts have variance 1/2 each.
+    """
+    return new_filled(NORMAL, shape, size, generator, out, dtype, device, requires_grad, pin_memory)
+
+
 # -- other draws on the host -------------------------------------------------------------------------
 
 cdef Tensor _host_tensor(Tensor t, str what):
@@ -333,7 +424,7 @@ def choose_on_host(Tensor out not None, Tensor weights not None, generator=None)
     _host_tensor(out, "out"), _host_tensor(weights, "weights")
     if out.scalar_type != _dtype.Int64 or out.sizes[0] != rows:
         raise RuntimeError(f"out must be int64 with {rows} rows")
-    for row in xrange(rows):
+    for row in range(rows):
         if weights.scalar_type == _dtype.Float64:
             host_choices[double](source.host[0], <double*>weights.data + row * categories, categories,
                                  <int64_t*>out.data + row * samples, samples)

@@ -233,7 +233,7 @@ def synchronize(int device=-1):
     ensure_context(device)
     if observed:
         from flambeau.runtime import observers
-        observers.notify("device_synchronization")
+        observers.notify("device_synchronization", device)
     with nogil:
         status = driver.CtxSynchronize()
     restore_context()

@@ -5,7 +5,7 @@ from cpython.buffer cimport PyBUF_FORMAT
 from libc.stdint cimport int64_t, uintptr_t
 from libc.stdlib cimport malloc
 
-from flambeau.runtime cimport _allocator, _dtype, _tensor
+from flambeau.runtime cimport _allocator, _dtype, _launch, _tensor
 from flambeau.runtime._allocator cimport Storage
 from flambeau.runtime._device cimport device_of
 from flambeau.runtime._dtype cimport dtype_of, item_bytes, set_public_name
@@ -31,6 +31,9 @@ cdef int _fill_buffer(Tensor t, Py_buffer* view, int flags) except -1:
     if form is None:
         raise BufferError(f"torch.{dtype_of(t.scalar_type).name} has no buffer format; "
                           "use Tensor.view(torch.uint8) or another integer type of its size")
+    if _launch.observed:
+        from flambeau.runtime import observers
+        observers.notify("host_access", "buffer", (t,), ())
     view.shape = <Py_ssize_t*>malloc((2 * t.ndim_ + 1) * sizeof(Py_ssize_t))
     if view.shape == NULL:
         raise MemoryError

@@ -152,6 +152,8 @@ cdef class BaseStream:
         if status == CUDA_ERROR_NOT_READY:
             return False
         check(status)
+        if _state.observed:
+            tell("stream_completion", self)
         return True
 
     def synchronize(self):
@@ -162,7 +164,7 @@ cdef class BaseStream:
         _state.note_call()
         enter(self)
         if _state.observed:
-            tell("stream_synchronization", <uintptr_t>self.handle)
+            tell("stream_synchronization", self)
         with nogil:
             status = driver.StreamSynchronize(self.handle)
         leave(self)
@@ -509,9 +511,9 @@ cdef object event_class():
 
 
 
-cdef int tell(str kind, argument) except -1:
+cdef int tell(str kind, BaseStream stream) except -1:
     from flambeau.runtime import observers
-    observers.notify(kind, argument)
+    observers.notify(kind, <uintptr_t>stream.handle, stream.index)
     return 0
 
 

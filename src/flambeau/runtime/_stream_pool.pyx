@@ -28,7 +28,7 @@ cdef int make_pools(int device) except -1:
                 if _state.observed:
                     from flambeau.runtime import observers
                     observers.notify(
-                        "stream_creation", <uintptr_t>pool_streams[device][level][i])
+                        "stream_creation", <uintptr_t>pool_streams[device][level][i], device)
     pool_count[device] = min(POOLS, least - greatest + 1)
     return 0
 

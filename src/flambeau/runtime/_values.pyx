@@ -4,8 +4,8 @@
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
 
-from flambeau.runtime cimport _dtype, _tensor
-from flambeau.runtime._copy cimport read_bytes
+from flambeau.runtime cimport _dtype, _launch, _tensor
+from flambeau.runtime._copy cimport read_bytes, tell_host_access
 from flambeau.runtime._dtype cimport item_bytes, type_category
 from flambeau.runtime._tensor cimport Tensor
 
@@ -38,6 +38,8 @@ cdef object _get_value(Tensor t):
     if t.count != 1:
         raise RuntimeError(f"a Tensor with {t.count} elements cannot be converted to Scalar")
     if t.device_index < 0:
+        if _launch.observed:
+            tell_host_access("item", (t,), ())
         return _python_value(t.data, t.scalar_type)
     read_bytes(t, element, item_bytes[t.scalar_type])
     return _python_value(element, t.scalar_type)
@@ -57,6 +59,8 @@ def tolist(Tensor self):
     cdef Tensor host = self
     if self.device_index >= 0 and self.count:
         host = (<object>self).cpu()
+    elif _launch.observed:
+        tell_host_access("tolist", (self,), ())
     return _nested(host, host.data, 0)
 
 

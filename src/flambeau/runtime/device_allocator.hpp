@@ -256,10 +256,14 @@ struct DeviceAllocator : private AllocatorBooks {
   void reset_peak() {
     Lock lock(mutex_);
     stats_.reset_peak();
+    for (auto &[id, reserved] : pool_reserved_)
+      for (Stat &stat : reserved.of) stat.reset_peak();
   }
   void reset_accumulated() {
     Lock lock(mutex_);
     stats_.reset_accumulated();
+    for (auto &[id, reserved] : pool_reserved_)
+      for (Stat &stat : reserved.of) stat.reset_accumulated();
   }
   void set_limit(std::size_t bytes) {
     Lock lock(mutex_);

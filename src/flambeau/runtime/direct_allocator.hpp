@@ -14,13 +14,9 @@ namespace flambeau {
 // What the user's allocator may also want to know; null for what it does not.
 struct AllocatorHooks {
   void (*initialize)(int device_count) = nullptr;
-  void (*reset)() = nullptr;
+  void (*reset)() = nullptr;  // at empty_cache()
   void (*memory_fraction)(double fraction, int device) = nullptr;
-  void *(*base_address)(void *memory, std::size_t *bytes) = nullptr;
   void (*record_stream)(void *memory, CUstream stream) = nullptr;
-  void (*begin_pool)(int device, PoolId id, void *filter) = nullptr;
-  void (*end_pool)(int device, PoolId id) = nullptr;
-  void (*release_pool)(int device, PoolId id) = nullptr;
 };
 
 struct DirectStorage : Storage {

@@ -1,17 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who wants to hear of runtime calls. With nobody registered a call costs one test of a flag.
 
-The kinds and what their callbacks get, all ints but for the last:
+The kinds and what their callbacks get; handles, addresses and device indices are ints:
 
-``event_creation(event)``, ``event_deletion(event)``, ``event_record(event, stream)``,
-``event_wait(event, stream)``, ``memory_allocation(address)``, ``memory_deallocation(address)``,
-``stream_creation(stream)``, ``device_synchronization()``, ``stream_synchronization(stream)``,
-``event_synchronization(event)``, ``launch(function, stream)``, and
-``operation(name, read, written, stream)`` with tuples of the CUDA tensors that an operation on
-tensors read and wrote.
-
-Of annotations: ``mark(message, domain)``, ``range_push(message, domain)``, ``range_pop(domain)``,
-``range_start(number, message, domain)`` and ``range_end(number)``; the domain is None or a str.
+Events
+    ``event_creation(event)``, ``event_deletion(event)``, ``event_record(event, stream, device)``,
+    ``event_wait(event, stream, device)``, ``event_synchronization(event)``, and
+    ``event_completion(event)`` when a query found it done.
+Streams
+    ``stream_creation(stream, device)``, ``stream_synchronization(stream, device)``,
+    ``stream_completion(stream, device)`` when the host found its work done in another way, and
+    ``stream_wait(stream, device, other, other_device)`` when the runtime itself has a stream wait
+    for another. ``device_synchronization(device)``.
+Memory
+    ``memory_allocation(address, bytes, device, stream)``, ``memory_deallocation(address)``,
+    ``memory_use(address, stream, device)`` of a stream that a block is lent to,
+    ``memory_return(device)`` when cached memory went back to the driver, which waits for the
+    device, and ``pinned_allocation(address, bytes)``.
+Work
+    ``launch(function, stream)``; ``operation(name, read, written, stream)`` with tuples of the
+    tensors, in device or pinned memory, that work on a stream reads and writes; and
+    ``host_access(name, read, written)`` with host tensors that the host itself reads and writes.
+    Operations are told after they were queued.
+Annotations
+    ``mark(message, domain)``, ``range_push(message, domain)``, ``range_pop(domain)``,
+    ``range_start(number, message, domain)``, ``range_end(number)``; the domain is None or a str.
 """
 
 from __future__ import annotations
@@ -24,27 +37,49 @@ from flambeau.runtime import _state
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Kind", "callbacks_of", "notify", "register", "unregister"]
+__all__ = ["Finding", "Kind", "callbacks_of", "notify", "register", "unregister"]
 
 Kind = Literal[
     "event_creation",
     "event_deletion",
     "event_record",
     "event_wait",
+    "event_synchronization",
+    "event_completion",
+    "stream_creation",
+    "stream_synchronization",
+    "stream_completion",
+    "stream_wait",
+    "device_synchronization",
     "memory_allocation",
     "memory_deallocation",
-    "stream_creation",
-    "device_synchronization",
-    "stream_synchronization",
-    "event_synchronization",
+    "memory_use",
+    "memory_return",
+    "pinned_allocation",
     "launch",
     "operation",
+    "host_access",
     "mark",
     "range_push",
     "range_pop",
     "range_start",
     "range_end",
 ]
+
+# What makes the compiled modules tell of launches and of memory.
+_WORK: tuple[Kind, ...] = ("launch", "operation", "host_access", "stream_wait")
+_MEMORY: tuple[Kind, ...] = (
+    "memory_allocation",
+    "memory_deallocation",
+    "memory_use",
+    "memory_return",
+    "pinned_allocation",
+)
+
+
+class Finding(Exception):  # noqa: N818 - what it finds is the program's error
+    """What an observer raises on purpose: it goes on to the program that made the call."""
+
 
 _logger = logging.getLogger(__name__)
 _callbacks: dict[str, list[Callable[..., object]]] = {kind: [] for kind in get_args(Kind)}
@@ -80,12 +115,23 @@ def callbacks_of(kind: Kind) -> Sequence[Callable[..., object]]:
 
 
 def notify(kind: Kind, *arguments: object) -> None:
-    """Tell the observers of a kind. Their exceptions are logged, and the next one is called."""
+    """Tell the observers of a kind.
+
+    Raises
+    ------
+    Finding
+        The first that an observer raised, after all were told. Their other exceptions are logged.
+    """
+    finding: Finding | None = None
     for callback in tuple(_callbacks[kind]):
         try:
             callback(*arguments)
+        except Finding as found:
+            finding = finding or found
         except Exception:
             _logger.exception("an observer of %s failed", kind)
+    if finding is not None:
+        raise finding
 
 
 def _of_kind(kind: str) -> list[Callable[..., object]]:
@@ -98,7 +144,5 @@ def _tell_compiled_modules() -> None:
     from flambeau.runtime import _allocator, _launch
 
     _state.set_observed(any(_callbacks.values()))
-    _launch.set_observed(bool(_callbacks["launch"] or _callbacks["operation"]))
-    _allocator.set_observed(
-        bool(_callbacks["memory_allocation"] or _callbacks["memory_deallocation"])
-    )
+    _launch.set_observed(any(_callbacks[kind] for kind in _WORK))
+    _allocator.set_observed(any(_callbacks[kind] for kind in _MEMORY))

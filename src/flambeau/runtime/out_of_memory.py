@@ -87,6 +87,9 @@ class Figures:
     other_pool: FreeMemory = FreeMemory()
     other_kind: FreeMemory = FreeMemory()
 
+    def __str__(self) -> str:
+        return explain(self)
+
     @property
     def cached(self) -> int:
         """What is reserved and free."""
@@ -220,11 +223,27 @@ def explain(figures: Figures) -> str:
     lines = [
         f"Memory of GPU {figures.device}",
         *_balance(figures, _processes(figures.device)),
-        *([] if figures.limit is None else [f"Limit: {format_size(figures.limit)} may be reserved"]),
+        *(
+            []
+            if figures.limit is None
+            else [f"Limit: {format_size(figures.limit)} may be reserved"]
+        ),
         *_largest(figures),
+        *_pinned(),
         *_top_sites(figures.device),
     ]
     return "\n".join(lines)
+
+
+def _pinned() -> list[str]:
+    from flambeau.runtime import _memory_stats
+
+    stats = _memory_stats.host_memory_stats_raw()
+    owned = stats["allocated_bytes"]["current"] if stats else 0
+    if not owned:
+        return []
+    used = stats["active_bytes"]["current"]
+    return [f"Pinned host memory: {format_size(used)} in use, {format_size(owned - used)} cached"]
 
 
 def _balance(figures: Figures, processes: list[ProcessInfo]) -> list[str]:
@@ -272,7 +291,7 @@ def _largest(figures: Figures) -> list[str]:
     if not largest.largest:
         return []
     size = f"The largest free block that is kept has {format_size(largest.largest)}"
-    spread = f"; {figures.fragmentation:.0%} of what is free lies elsewhere." 
+    spread = f"; {figures.fragmentation:.0%} of what is free lies elsewhere."
     if not figures.requested:
         return [size + spread]
     reason = "which is too small"

@@ -13,6 +13,9 @@ def take_blas_trouble() -> tuple[str | None, int]:
 def driver_version() -> int:
     """``cuDriverGetVersion``: 13000 for CUDA 13.0."""
 
+def device_count() -> int:
+    """``cuDeviceGetCount``."""
+
 def device_attribute(which: int, device: int) -> tuple[int, int]:
     """``cuDeviceGetAttribute``: status and value."""
 

@@ -93,6 +93,12 @@ def driver_version():
     return version
 
 
+def device_count():
+    cdef int count = 0
+    check(library().table.DeviceGetCount(&count))
+    return count
+
+
 def device_attribute(int which, int device):
     cdef int value = 0
     cdef CUresult status = library().table.DeviceGetAttribute(&value, which, device)

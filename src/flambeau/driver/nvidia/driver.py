@@ -52,6 +52,9 @@ class NvidiaDriver:
         """Whether this driver version offers a feature."""
         if feature == "fault_details":
             return False
+        if feature == "programmatic_launch":
+            count = _nvidia.device_count()
+            return all(device_attribute(_MAJOR, device) >= 9 for device in range(count))
         needed = _SINCE.get(feature)
         return needed is None or _nvidia.driver_version() >= needed
 

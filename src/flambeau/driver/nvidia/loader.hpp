@@ -9,7 +9,8 @@
 
 namespace flambeau::nvidia {
 
-constexpr int API_VERSION = 12000;  // the version whose signatures table.hpp declares
+constexpr int API_VERSION = 12000;    // the version whose signatures table.hpp declares
+constexpr int NEWER_VERSION = 13010;  // that of functions which API_VERSION does not have yet
 
 // Functions that only this driver needs, outside the shared table.
 struct Extra {
@@ -44,7 +45,9 @@ inline int load(Library &library, const char *file) {
   }
   auto find = [&](const char *name, void **slot) {
     int found = 0;
-    if (get(name, slot, API_VERSION, 0, &found) == CUDA_SUCCESS && *slot) return;
+    for (const int version : {API_VERSION, NEWER_VERSION}) {
+      if (get(name, slot, version, 0, &found) == CUDA_SUCCESS && *slot) return;
+    }
     *slot = nullptr;
     library.missing += library.missing.empty() ? name : std::string(", ") + name;
   };

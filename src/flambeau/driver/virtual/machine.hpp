@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "device/device.hpp"
+#include "graph/graph.hpp"
 #include "ipc/shared_event.hpp"
 #include "memory/host.hpp"
 #include "scheduler.hpp"
@@ -63,6 +64,7 @@ class Machine {
   std::unordered_map<CUstream, std::unique_ptr<Stream>> streams;
   std::unordered_map<CUevent, std::unique_ptr<Event>> events;
   std::unordered_map<CUfunction, std::unique_ptr<Function>> functions;
+  GraphBook graphs;
   std::uint64_t memory_epoch = 1;                // moves on with every allocation and free
   std::uint64_t streams_made = 0;
   bool progress;
@@ -70,10 +72,11 @@ class Machine {
   bool launch_blocking = false;   // CUDA_LAUNCH_BLOCKING: launches return when their work is done
   std::chrono::steady_clock::time_point last_call = std::chrono::steady_clock::now();
 
-  // --- submission
+  // --- submission. Work for a stream that is being captured goes into the graph; the answer is null.
   NodePtr submit(Stream &stream, std::unique_ptr<Task> task, const NodePtr &also_after = nullptr);
   NodePtr submit_marker(Stream &stream, const NodePtr &also_after = nullptr);
   NodePtr submit_remote_wait(Stream &stream, std::shared_ptr<SharedEvent> event);
+  NodePtr submit_graph(Stream &stream, GraphExec &exec);   // its last node
 
   // --- waiting; `lock` holds `mutex`
   CUresult wait(std::unique_lock<std::mutex> &lock, const std::vector<NodePtr> &targets);
@@ -93,6 +96,9 @@ class Machine {
  private:
   NodePtr new_node(Stream &stream);
   void insert(Stream &stream, const NodePtr &node, const NodePtr &also_after);
+  void enter(const NodePtr &node);
+  NodePtr submit_step(Stream &stream, const GraphExec::Step &step, const std::vector<NodePtr> &made,
+                      const NodePtr &start);
   void make_ready(const NodePtr &node, std::vector<NodePtr> &finished);
   void finish(const NodePtr &node);
   void settle_remote();
@@ -123,3 +129,4 @@ class Machine {
 
 #include "executor.hpp"
 #include "submission.hpp"
+#include "graph/replay.hpp"

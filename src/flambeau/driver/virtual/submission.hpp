@@ -15,8 +15,20 @@ inline NodePtr Machine::new_node(Stream &stream) {
   return node;
 }
 
+// The next node of the graph that a stream is captured into.
+inline void capture_task(Stream &stream, std::unique_ptr<Task> task) {
+  GraphNode *node = stream.capture->graph->add(stream, stream.frontier);
+  task->describe(node->work);
+  node->task = std::move(task);
+  stream.frontier = {node};
+}
+
 inline NodePtr Machine::submit(Stream &stream, std::unique_ptr<Task> task,
                                const NodePtr &also_after) {
+  if (stream.capture) {
+    capture_task(stream, std::move(task));
+    return nullptr;
+  }
   NodePtr node = new_node(stream);
   staged_bytes += task->staged_bytes();
   node->task = std::move(task);
@@ -55,6 +67,11 @@ inline void Machine::insert(Stream &stream, const NodePtr &node, const NodePtr &
     add_edge(context.legacy.last, node);
   }
   stream.last = node;
+  enter(node);
+}
+
+// The node has all its edges.
+inline void Machine::enter(const NodePtr &node) {
   unfinished_[node->sequence] = node;
   if (node->blockers == 0) {
     std::vector<NodePtr> finished;

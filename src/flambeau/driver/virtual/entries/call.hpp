@@ -114,7 +114,9 @@ class Call {
   // Python's lock held, which work before them may need.
   CUresult launch(Stream &stream, std::unique_ptr<Task> task) {
     Context &context = *stream.context;
-    const NodePtr node = machine_->submit(stream, std::move(task));
+    return settle(context, machine_->submit(stream, std::move(task)));
+  }
+  CUresult settle(Context &context, const NodePtr &node) {
     if (!machine_->launch_blocking || machine_->on_executor()) return CUDA_SUCCESS;
     const GlobalInterpreterLock &python = interpreter_lock();
     void *state = python.held && python.held() ? python.release() : nullptr;

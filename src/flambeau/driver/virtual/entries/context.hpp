@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entries: primary contexts, the current context, peer access.
 #pragma once
-#include "call.hpp"
+#include "flambeau/driver/virtual/graph/rules.hpp"
 #include "flambeau/driver/virtual/kernel/function.hpp"
 
 namespace flambeau::vgpu::entries {
@@ -27,6 +27,12 @@ inline void destroy_context(Call &call, Context &context) {
   context.peers.clear();
   context.detached.clear();
   context.legacy.last = nullptr;
+  for (Stream *stream : context.streams) leave_capture(machine, *stream);
+  for (auto it = machine.graphs.execs.begin(); it != machine.graphs.execs.end();) {
+    const auto &steps = it->second->steps;
+    const bool of_it = std::any_of(steps.begin(), steps.end(), [&](const auto &s) { return s.context == &context; });
+    it = of_it ? machine.graphs.execs.erase(it) : std::next(it);
+  }
   context.streams.clear();
   for (auto it = machine.streams.begin(); it != machine.streams.end();) {
     it = it->second->context == &context ? machine.streams.erase(it) : std::next(it);
@@ -104,7 +110,7 @@ inline CUresult CtxGetDevice(CUdevice *device) {
 inline CUresult CtxSynchronize() {
   Call call;
   Context *context = call.context();
-  if (!context) return call.status();
+  if (!context || refuse_device_wait(call, *context, "cuCtxSynchronize")) return call.status();
   return call.wait(*context, context->frontier());
 }
 

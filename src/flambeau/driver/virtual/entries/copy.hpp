@@ -3,7 +3,7 @@
 #pragma once
 #include <new>
 
-#include "call.hpp"
+#include "flambeau/driver/virtual/graph/rules.hpp"
 #include "flambeau/driver/virtual/memory/transfer.hpp"
 
 namespace flambeau::vgpu::entries {
@@ -42,7 +42,7 @@ inline CUresult stage(Call &call, const void *from, std::size_t bytes, CUstream 
   call.lock().unlock();
   std::memcpy(staged.get(), from, bytes);
   call.lock().lock();
-  *stream = call.stream(s);
+  *stream = work_stream(call, s);
   return call.status();
 }
 
@@ -50,7 +50,7 @@ inline CUresult stage(Call &call, const void *from, std::size_t bytes, CUstream 
 // there is no room to stage is copied before the call returns, as CUDA may do.
 inline CUresult MemcpyHtoDAsync(CUdeviceptr to, const void *from, std::size_t bytes, CUstream s) {
   Call call(SUBMISSION_COST);
-  Stream *stream = call.stream(s);
+  Stream *stream = work_stream(call, s);
   if (!stream) return call.status();
   if (bytes == 0) return CUDA_SUCCESS;
   if (!from) return CUDA_ERROR_INVALID_VALUE;
@@ -59,7 +59,9 @@ inline CUresult MemcpyHtoDAsync(CUdeviceptr to, const void *from, std::size_t by
   const Place target = place_of(machine, to);
   if (!target.device || !holds(target, to, bytes)) return bad_range(call, "A copy to", to, bytes);
   if (place_of(machine, source).device) return copy_known(call, to, source, bytes, *stream);
-  const bool pinned = machine.host.holds(source, bytes), staging = !pinned && machine.staged_bytes + bytes <= STAGING_LIMIT;
+  const bool pinned = machine.host.holds(source, bytes);
+  if (!pinned && refuse_pageable(call, *stream, "cuMemcpyHtoDAsync")) return call.status();
+  const bool staging = !pinned && machine.staged_bytes + bytes <= STAGING_LIMIT;
   std::unique_ptr<char[]> staged;
   if (staging) {
     const CUresult status = stage(call, from, bytes, s, &stream, staged);
@@ -74,7 +76,7 @@ inline CUresult MemcpyHtoDAsync(CUdeviceptr to, const void *from, std::size_t by
 // A copy to pageable memory is done when the call returns.
 inline CUresult MemcpyDtoHAsync(void *to, CUdeviceptr from, std::size_t bytes, CUstream s) {
   Call call(SUBMISSION_COST);
-  Stream *stream = call.stream(s);
+  Stream *stream = work_stream(call, s);
   if (!stream) return call.status();
   if (bytes == 0) return CUDA_SUCCESS;
   if (!to) return CUDA_ERROR_INVALID_VALUE;
@@ -84,6 +86,7 @@ inline CUresult MemcpyDtoHAsync(void *to, CUdeviceptr from, std::size_t bytes, C
   if (!source.device || !holds(source, from, bytes)) return bad_range(call, "A copy from", from, bytes);
   if (place_of(machine, target).device) return copy_known(call, target, from, bytes, *stream);
   const bool pinned = machine.host.holds(target, bytes);
+  if (!pinned && refuse_pageable(call, *stream, "cuMemcpyDtoHAsync")) return call.status();
   const Transfer transfer{target, from, bytes, Direction::DeviceToHost, !pinned, pinned, true};
   Context &context = *stream->context;
   const NodePtr node = machine.submit(*stream, std::make_unique<CopyTask>(transfer, nullptr));
@@ -92,7 +95,7 @@ inline CUresult MemcpyDtoHAsync(void *to, CUdeviceptr from, std::size_t bytes, C
 
 inline CUresult MemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream s) {
   Call call(SUBMISSION_COST);
-  Stream *stream = call.stream(s);
+  Stream *stream = work_stream(call, s);
   if (!stream) return call.status();
   return bytes == 0 ? CUDA_SUCCESS : copy_known(call, to, from, bytes, *stream);
 }
@@ -100,7 +103,7 @@ inline CUresult MemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, std::size_t by
 inline CUresult MemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                                 CUcontext from_context, std::size_t bytes, CUstream s) {
   Call call(SUBMISSION_COST);
-  Stream *stream = call.stream(s);
+  Stream *stream = work_stream(call, s);
   Context *target = call.context(to_context);
   Context *source = call.context(from_context);
   if (call.failed()) return call.status();
@@ -115,7 +118,7 @@ inline CUresult MemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdevicept
 template <class Value>
 CUresult fill(CUdeviceptr to, Value value, std::size_t count, CUstream s) {
   Call call(SUBMISSION_COST);
-  Stream *stream = call.stream(s);
+  Stream *stream = work_stream(call, s);
   if (!stream) return call.status();
   if (count == 0) return CUDA_SUCCESS;
   if (to % sizeof(Value) != 0 || count > ~std::size_t{0} / sizeof(Value)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entries: events.
 #pragma once
-#include "call.hpp"
+#include "flambeau/driver/virtual/graph/rules.hpp"
 
 namespace flambeau::vgpu::entries {
 
@@ -37,29 +37,37 @@ inline CUresult EventDestroy(CUevent handle) {
   return error;
 }
 
-inline CUresult EventRecord(CUevent event_handle, CUstream handle) {
-  Call call;
-  Stream *stream = call.stream(handle);
-  Event *event = call.event(event_handle);
-  if (call.failed()) return call.status();
-  if (event->context != stream->context) return CUDA_ERROR_INVALID_HANDLE;
-  std::uint64_t ticket = event->shared ? event->shared->record() : 0;
-  event->record = call.machine().submit_marker(*stream);
-  if (event->shared) {
-    event->record->ticket = ticket;
-    if (event->record->done) {
-      event->shared->complete(ticket);
-    } else {
-      event->record->publishes = event->shared;
-    }
+// In a capture an event leaves an order between nodes, and an external one (flag 1) a node.
+inline CUresult record_in_capture(Stream &stream, CUevent handle, Event &event, bool external) {
+  if (!external) {
+    event.capture = stream.capture;
+    event.frontier = stream.frontier;
+    event.record = nullptr;
+    return CUDA_SUCCESS;
   }
+  GraphNode *node = stream.capture->graph->add(stream, stream.frontier);
+  node->work.type = NODE_EVENT_RECORD;
+  node->event = handle;
+  stream.frontier = {node};
+  event.capture.reset();
   return CUDA_SUCCESS;
 }
 
-inline CUresult EventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {
+inline CUresult EventRecordWithFlags(CUevent event_handle, CUstream handle, unsigned flags) {
+  Call call;
+  Stream *stream = work_stream(call, handle);
+  Event *event = call.event(event_handle);
+  if (call.failed()) return call.status();
   if (flags > 1) return CUDA_ERROR_INVALID_VALUE;
-  return EventRecord(event, stream);   // 1, external, matters in a capture only
+  if (event->context != stream->context) return CUDA_ERROR_INVALID_HANDLE;
+  if (stream->capture) return record_in_capture(*stream, event_handle, *event, flags & 1);
+  event->capture.reset();
+  const std::uint64_t ticket = event->shared ? event->shared->record() : 0;
+  record_event(*event, call.machine().submit_marker(*stream), ticket);
+  return CUDA_SUCCESS;
 }
+
+inline CUresult EventRecord(CUevent event, CUstream stream) { return EventRecordWithFlags(event, stream, 0); }
 
 // Whether the newest record of an interprocess event, whoever made it, is done.
 inline bool remote_done(const Event &event) {
@@ -69,7 +77,7 @@ inline bool remote_done(const Event &event) {
 inline CUresult EventQuery(CUevent handle) {
   Call call;
   Event *event = call.event(handle);
-  if (!event) return call.status();
+  if (!event || refuse_captured(call, *event, "cuEventQuery")) return call.status();
   Context &context = *event->context;
   const bool remote = remote_done(*event);
   const bool done = call.machine().poll(call.lock(), {event->record}) && remote;
@@ -80,7 +88,7 @@ inline CUresult EventQuery(CUevent handle) {
 inline CUresult EventSynchronize(CUevent handle) {
   Call call;
   Event *event = call.event(handle);
-  if (!event) return call.status();
+  if (!event || refuse_captured(call, *event, "cuEventSynchronize")) return call.status();
   Context &context = *event->context;
   const std::shared_ptr<SharedEvent> shared = event->shared;
   const CUresult waited = call.wait(context, {event->record});
@@ -97,6 +105,9 @@ inline CUresult EventElapsedTime(float *milliseconds, CUevent start_handle, CUev
   const Event *end = call.event(end_handle);
   if (call.failed()) return call.status();
   if (!milliseconds) return CUDA_ERROR_INVALID_VALUE;
+  for (const Event *event : {start, end}) {
+    if (event->capture && refuse_captured(call, *event, "cuEventElapsedTime")) return call.status();
+  }
   if (!start->timed() || !end->timed() || !start->record || !end->record ||
       start->context != end->context) {
     return CUDA_ERROR_INVALID_HANDLE;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entries: kernels and matrix products.
 #pragma once
-#include "call.hpp"
+#include "flambeau/driver/virtual/graph/rules.hpp"
 #include "flambeau/driver/virtual/kernel/gemm.hpp"
 #include "flambeau/driver/virtual/kernel/launch.hpp"
 
@@ -101,7 +101,7 @@ inline CUresult launch(CUfunction handle, const LaunchShape &shape, CUstream s, 
                        void **extra) {
   Call call(SUBMISSION_COST);
   const Function *f = function_of(call, handle);
-  Stream *stream = call.stream(s);
+  Stream *stream = work_stream(call, s);
   if (!f || !stream) return call.status();
   if (f->context != stream->context) return CUDA_ERROR_INVALID_HANDLE;
   std::string why;
@@ -109,7 +109,7 @@ inline CUresult launch(CUfunction handle, const LaunchShape &shape, CUstream s, 
   if (shaped != CUDA_SUCCESS) return call.fail(shaped, std::move(why));
   std::vector<char> packed;
   if (!pack_parameters(f->info(), parameters, extra, packed)) return CUDA_ERROR_INVALID_VALUE;
-  auto task = std::make_unique<KernelTask>(f->code, shape, std::move(packed));
+  auto task = std::make_unique<KernelTask>(handle, f->code, shape, std::move(packed));
   task->set_device(f->context->device->model);
   return call.launch(*stream, std::move(task));
 }
@@ -131,7 +131,7 @@ inline CUresult LaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **par
 
 inline CUresult Gemm(const GemmArgs *args, CUstream s) {
   Call call(SUBMISSION_COST);
-  Stream *stream = call.stream(s);
+  Stream *stream = work_stream(call, s);
   if (!stream) return call.status();
   if (!args) return CUDA_ERROR_INVALID_VALUE;
   const CUresult checked = check_gemm(*args);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entries: device memory, page-locked host memory, what a pointer is.
 #pragma once
-#include "call.hpp"
+#include "flambeau/driver/virtual/graph/rules.hpp"
 #include "flambeau/driver/virtual/memory/place.hpp"
 
 namespace flambeau::vgpu::entries {
@@ -9,7 +9,7 @@ namespace flambeau::vgpu::entries {
 inline CUresult MemAlloc(CUdeviceptr *pointer, std::size_t bytes) {
   Call call;
   Context *context = call.context();
-  if (!context) return call.status();
+  if (!context || refuse_unsafe(call, "cuMemAlloc")) return call.status();
   if (!pointer || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   Arena &arena = context->device->arena;
   const Allocation *made = arena.allocate(bytes);
@@ -31,6 +31,7 @@ inline CUresult MemFree(CUdeviceptr pointer) {
   if (call.failed()) return call.status();
   if (!call.current()) return CUDA_ERROR_INVALID_CONTEXT;
   if (pointer == 0) return CUDA_SUCCESS;
+  if (refuse_unsafe(call, "cuMemFree")) return call.status();
   const Place place = place_of(call.machine(), pointer);
   if (!place.allocation || place.allocation->begin != pointer || place.allocation->imported) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -57,7 +58,7 @@ inline CUresult MemGetInfo(std::size_t *free, std::size_t *total) {
 // All flags are accepted: every page-locked range is portable and mapped here.
 inline CUresult MemHostAlloc(void **pointer, std::size_t bytes, unsigned flags) {
   Call call;
-  if (!call.context()) return call.status();
+  if (!call.context() || refuse_unsafe(call, "cuMemHostAlloc")) return call.status();
   if (!pointer || bytes == 0 || flags > 7) return CUDA_ERROR_INVALID_VALUE;
   const std::uint64_t begin = call.machine().host.allocate(bytes);
   if (!begin) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -78,7 +79,7 @@ inline CUresult wait_for_all(Call &call) {
 
 inline CUresult MemFreeHost(void *pointer) {
   Call call;
-  if (!call.context()) return call.status();
+  if (!call.context() || refuse_unsafe(call, "cuMemFreeHost")) return call.status();
   const std::uint64_t begin = reinterpret_cast<std::uint64_t>(pointer);
   const HostRange *range = call.machine().host.find(begin);
   if (!range || range->begin != begin || !range->allocated) return CUDA_ERROR_INVALID_VALUE;
@@ -90,7 +91,7 @@ inline CUresult MemFreeHost(void *pointer) {
 
 inline CUresult MemHostRegister(void *pointer, std::size_t bytes, unsigned flags) {
   Call call;
-  if (!call.context()) return call.status();
+  if (!call.context() || refuse_unsafe(call, "cuMemHostRegister")) return call.status();
   if (!pointer || bytes == 0 || flags > 15) return CUDA_ERROR_INVALID_VALUE;
   if (!call.machine().host.add(reinterpret_cast<std::uint64_t>(pointer), bytes)) {
     return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
@@ -101,7 +102,7 @@ inline CUresult MemHostRegister(void *pointer, std::size_t bytes, unsigned flags
 
 inline CUresult MemHostUnregister(void *pointer) {
   Call call;
-  if (!call.context()) return call.status();
+  if (!call.context() || refuse_unsafe(call, "cuMemHostUnregister")) return call.status();
   const std::uint64_t begin = reinterpret_cast<std::uint64_t>(pointer);
   const HostRange *range = call.machine().host.find(begin);
   if (!range || range->begin != begin || range->allocated) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entries: streams and host functions in them.
 #pragma once
-#include "call.hpp"
+#include "flambeau/driver/virtual/graph/rules.hpp"
 
 namespace flambeau::vgpu {
 
@@ -12,6 +12,11 @@ class HostFunctionTask final : public Task {
   bool brief() const override { return false; }
   // It may wait for the very thread that polls.
   int poll_patience() const override { return 20; }
+  void describe(WorkDescription &work) const override {
+    work.type = NODE_HOST;
+    work.host_function = function_;
+    work.host_data = data_;
+  }
   void run(Machine &, Context &, Nanoseconds, Report &) override { function_(data_); }
 
  private:
@@ -23,6 +28,7 @@ class HostFunctionTask final : public Task {
 class SpinTask final : public Task {
  public:
   explicit SpinTask(std::int64_t cycles) : cycles_(cycles) {}
+  void describe(WorkDescription &work) const override { work.name = "spin"; }
   void run(Machine &, Context &context, Nanoseconds, Report &report) override {
     report.duration = cycles_time(context.device->model, static_cast<double>(cycles_));
   }
@@ -58,6 +64,7 @@ inline CUresult StreamDestroy(CUstream handle) {
   auto found = streams.find(handle);
   if (found == streams.end()) return CUDA_ERROR_INVALID_HANDLE;
   Context &context = *found->second->context;
+  leave_capture(call.machine(), *found->second);
   context.streams.erase(found->second.get());
   if (!found->second->idle()) context.detached.push_back(found->second->last);
   streams.erase(found);
@@ -67,7 +74,7 @@ inline CUresult StreamDestroy(CUstream handle) {
 inline CUresult StreamQuery(CUstream handle) {
   Call call;
   Stream *stream = call.stream(handle);
-  if (!stream) return call.status();
+  if (!stream || refuse_captured(call, *stream, "cuStreamQuery")) return call.status();
   Context &context = *stream->context;
   const bool done = call.machine().poll(call.lock(), stream_frontier(*stream));
   if (context.error) return context.error;
@@ -77,8 +84,48 @@ inline CUresult StreamQuery(CUstream handle) {
 inline CUresult StreamSynchronize(CUstream handle) {
   Call call;
   Stream *stream = call.stream(handle);
-  if (!stream) return call.status();
+  if (!stream || refuse_captured(call, *stream, "cuStreamSynchronize")) return call.status();
   return call.wait(*stream->context, stream_frontier(*stream));
+}
+
+// The stream joins the capture that an event was recorded in.
+inline CUresult join_capture(Call &call, Stream &stream, const Event &event) {
+  Capture &capture = *event.capture;
+  if (capture.over()) {
+    refuse_captured(call, event, "cuStreamWaitEvent");
+    return call.status();
+  }
+  if (capture.broken()) return refuse_broken(call, capture);
+  if (stream.legacy) {
+    return refuse(call, capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+                  "The " + stream.name.substr(4) + " was to wait for an event of the capture on " +
+                      capture.origin->name + ", but the default stream cannot be captured. Use another stream.");
+  }
+  if (stream.capture && stream.capture != event.capture) {
+    break_capture(*stream.capture, "It was to wait for an event of another capture.");
+    return refuse(call, capture, CUDA_ERROR_STREAM_CAPTURE_MERGE,
+                  "The " + stream.name + " is being captured into one graph and was to wait for an event of "
+                      "another capture.");
+  }
+  stream.frontier = joined(stream.frontier, event.frontier);
+  stream.capture = event.capture;
+  capture.members.insert(&stream);
+  return CUDA_SUCCESS;
+}
+
+// A stream that is being captured waits for an event of outside.
+inline CUresult wait_in_capture(Call &call, Stream &stream, CUevent handle, const Event &event, bool external) {
+  if (external) {
+    GraphNode *node = stream.capture->graph->add(stream, stream.frontier);
+    node->work.type = NODE_WAIT_EVENT;
+    node->event = handle;
+    stream.frontier = {node};
+    return CUDA_SUCCESS;
+  }
+  if (!event.record && !event.shared) return CUDA_SUCCESS;   // never recorded: nothing to wait for
+  return refuse(call, *stream.capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION,
+                "The " + stream.name + " was to wait for an event that was recorded outside the capture. "
+                    "Wait for it before the capture begins, or make both the record and the wait part of it.");
 }
 
 inline CUresult StreamWaitEvent(CUstream handle, CUevent event_handle, unsigned flags) {
@@ -87,6 +134,9 @@ inline CUresult StreamWaitEvent(CUstream handle, CUevent event_handle, unsigned 
   Event *event = call.event(event_handle);
   if (call.failed()) return call.status();
   if (flags > 1) return CUDA_ERROR_INVALID_VALUE;
+  if (event->capture && !(flags & 1)) return join_capture(call, *stream, *event);
+  if (!work_stream(call, handle)) return call.status();
+  if (stream->capture) return wait_in_capture(call, *stream, event_handle, *event, flags & 1);
   Machine &machine = call.machine();
   if (event->record) machine.submit_marker(*stream, event->record);
   if (event->shared && !event->shared->reached(event->shared->recorded()) &&
@@ -120,25 +170,9 @@ inline CUresult StreamGetCtx(CUstream handle, CUcontext *context) {
   return CUDA_SUCCESS;
 }
 
-inline CUresult StreamIsCapturing(CUstream handle, int *status) {
-  Call call;
-  if (!call.stream(handle)) return call.status();
-  *status = 0;
-  return CUDA_SUCCESS;
-}
-
-inline CUresult ThreadExchangeStreamCaptureMode(int *mode) {
-  thread_local int current = 0;   // global
-  Call call;
-  if (call.failed()) return call.status();
-  if (!mode || *mode < 0 || *mode > 2) return CUDA_ERROR_INVALID_VALUE;
-  std::swap(*mode, current);
-  return CUDA_SUCCESS;
-}
-
 inline CUresult LaunchHostFunc(CUstream handle, CUhostFn function, void *user_data) {
   Call call(SUBMISSION_COST);
-  Stream *stream = call.stream(handle);
+  Stream *stream = work_stream(call, handle);
   if (!stream) return call.status();
   if (!function) return CUDA_ERROR_INVALID_VALUE;
   call.machine().submit(*stream, std::make_unique<HostFunctionTask>(function, user_data));
@@ -147,7 +181,7 @@ inline CUresult LaunchHostFunc(CUstream handle, CUhostFn function, void *user_da
 
 inline CUresult Spin(std::int64_t cycles, CUstream handle) {
   Call call(SUBMISSION_COST);
-  Stream *stream = call.stream(handle);
+  Stream *stream = work_stream(call, handle);
   if (!stream) return call.status();
   if (cycles < 0) return CUDA_ERROR_INVALID_VALUE;
   return call.launch(*stream, std::make_unique<SpinTask>(cycles));

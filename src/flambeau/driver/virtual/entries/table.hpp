@@ -5,6 +5,7 @@
 #include "copy.hpp"
 #include "device.hpp"
 #include "event.hpp"
+#include "graph.hpp"
 #include "interprocess.hpp"
 #include "kernel.hpp"
 #include "memory.hpp"

@@ -38,6 +38,7 @@ class GemmTask final : public Task {
   bool compiled() const override { return false; }
   bool brief() const override { return false; }
   Engine engine() const override { return Engine::Compute; }
+  void describe(WorkDescription &work) const override { work.name = "gemm"; }
 
   void run(Machine &machine, Context &context, Nanoseconds, Report &report) override {
     if (!allowed(machine, report)) return;

@@ -26,8 +26,9 @@ inline std::string describe_fault(Machine &machine, const char *kernel, const pt
 
 class KernelTask final : public Task {
  public:
-  KernelTask(const ptx::KernelCode *code, const LaunchShape &shape, std::vector<char> parameters)
-      : code_(code), shape_(shape), parameters_(std::move(parameters)) {}
+  KernelTask(CUfunction function, const ptx::KernelCode *code, const LaunchShape &shape,
+             std::vector<char> parameters)
+      : function_(function), code_(code), shape_(shape), parameters_(std::move(parameters)) {}
 
   // It may wait in device code for the host.
   bool brief() const override { return false; }
@@ -35,6 +36,14 @@ class KernelTask final : public Task {
   Engine engine() const override { return fills_device_ ? Engine::Compute : Engine::None; }
   void set_device(const Model &model) {
     fills_device_ = shape_.blocks() >= static_cast<std::uint64_t>(model.multiprocessors);
+  }
+
+  void describe(WorkDescription &work) const override {
+    work.name = kernel_engine().info(code_)->name;
+    work.function = function_;
+    std::copy(shape_.grid, shape_.grid + 3, work.grid);
+    std::copy(shape_.block, shape_.block + 3, work.block);
+    work.dynamic_shared = shape_.dynamic_shared;
   }
 
   void run(Machine &machine, Context &context, Nanoseconds start, Report &report) override {
@@ -60,6 +69,7 @@ class KernelTask final : public Task {
   }
 
  private:
+  CUfunction function_;
   const ptx::KernelCode *code_;
   LaunchShape shape_;
   std::vector<char> parameters_;

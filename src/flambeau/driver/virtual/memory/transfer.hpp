@@ -62,6 +62,7 @@ class CopyTask final : public Task {
     return Engine::None;
   }
 
+  void describe(WorkDescription &work) const override { work.type = NODE_MEMCPY; }
   std::uint64_t staged_bytes() const override { return staged_ ? transfer_.bytes : 0; }
 
   void run(Machine &machine, Context &context, Nanoseconds, Report &report) override {
@@ -95,6 +96,7 @@ class CopyTask final : public Task {
 template <class Value> class FillTask final : public Task {
  public:
   FillTask(std::uint64_t to, Value value, std::uint64_t count) : to_(to), count_(count), value_(value) {}
+  void describe(WorkDescription &work) const override { work.type = NODE_MEMSET; }
 
   void run(Machine &machine, Context &context, Nanoseconds, Report &report) override {
     const std::uint64_t bytes = count_ * sizeof(Value);

@@ -12,6 +12,8 @@ cdef extern from "flambeau/driver/virtual/ptx/engine.hpp" namespace "flambeau::p
         uint64_t begin, end
     cdef cppclass MemoryMap:
         vector[MemoryRange] ranges
+    cdef cppclass Watcher:
+        pass
     cdef cppclass KernelCode:
         pass
     cdef cppclass KernelInfo:
@@ -31,6 +33,7 @@ cdef extern from "flambeau/driver/virtual/ptx/engine.hpp" namespace "flambeau::p
         int workers, multiprocessors
         uint64_t clock_start
         int cooperative
+        Watcher* watcher
     cdef cppclass Outcome:
         int status
         uint64_t address

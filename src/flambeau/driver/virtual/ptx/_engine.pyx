@@ -62,6 +62,16 @@ cdef extern from *:
                   unsigned file, unsigned line) {
       site = {static_cast<flambeau::ptx::Access>(access), bytes, ptx_line, file, line};
     }
+    // What outlives the code: reports name accesses of kernels that may be unloaded by then.
+    void name_places(flambeau::ptx::KernelCode &code) {
+      auto places = std::make_shared<std::vector<std::string>>();
+      for (const auto &site : code.sites) {
+        char text[256];
+        flambeau::ptx::describe_source(code, site, text, sizeof text);
+        places->emplace_back(text);
+      }
+      code.info.places = places;
+    }
     }
     """
     cdef struct Field:
@@ -71,6 +81,7 @@ cdef extern from *:
     const Field* layout_fields(size_t& count)
     void set_site(Site& site, unsigned access, unsigned bytes, unsigned ptx_line, unsigned file,
                   unsigned line)
+    void name_places(CompiledKernel&)
     cdef cppclass Symbol "flambeau::ptx::helpers::Symbol":
         const char* name
         const void* address
@@ -103,6 +114,7 @@ def create_kernel(
     *, str name, size_t run_address, size_t step_address, parameters, sites, files, globals,
     uint32_t static_shared, uint32_t local_bytes, uint32_t max_threads, uint32_t registers,
     uint32_t frame_bytes, bint in_order, bint uses_clock, double global_bytes, double operations,
+    bint watched=False,
 ) -> int:
     cdef CompiledKernel* code = new CompiledKernel()
     cdef Site site
@@ -134,6 +146,8 @@ def create_kernel(
     code.info.parameter_bytes = max((o + n for o, n in parameters), default=0)
     code.info.global_bytes_per_thread = global_bytes
     code.info.operations_per_thread = operations
+    if watched:
+        name_places(code[0])
     return <size_t>code
 
 
@@ -207,6 +221,7 @@ def run_grid(
     launch.multiprocessors = multiprocessors
     launch.clock_start = clock_start
     launch.cooperative = cooperative
+    launch.watcher = NULL
     with nogil:
         run(&launch, &out)
     return GridOutcome(

@@ -4,6 +4,8 @@
 // extension modules call it through _engine.pxd, never by including the parts below this header.
 #pragma once
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 namespace flambeau::ptx {
@@ -24,6 +26,36 @@ struct KernelInfo {
   const std::uint32_t *parameter_offsets, *parameter_sizes;
   std::uint32_t parameter_bytes;
   double global_bytes_per_thread, operations_per_thread;  // static estimates, for the clock
+  // Of watched code: where each of its sites is, by the site's number.
+  std::shared_ptr<const std::vector<std::string>> places;
+};
+
+// One access to memory that all threads of a block, or all of the grid, can see.
+struct WatchedAccess {
+  enum Flags : std::uint32_t { reads = 1, writes = 2, strong = 4, shared = 8, orders = 16 };
+  std::uint64_t address;  // the host's
+  std::uint32_t bytes, thread, site, flags;
+
+  bool has(std::uint32_t flag) const { return (flags & flag) != 0; }
+};
+
+struct WatchedBlock {
+  std::uint64_t number;             // in the grid
+  std::uint32_t index[3], dim[3];
+  std::uint64_t shared_begin, shared_bytes;
+};
+
+// Sees what threads of watched code do, one thing at a time: such grids have one worker.
+class Watcher {
+ public:
+  virtual ~Watcher() = default;
+  // The watcher's own record of a block that now begins; `previous` is that of the block whose
+  // place it takes, or null.
+  virtual void *begin_block(void *previous, const WatchedBlock &block) = 0;
+  virtual void access(void *block, const WatchedAccess &access) = 0;
+  virtual void fence(void *block, std::uint32_t thread) = 0;
+  virtual void barrier(void *block) = 0;   // threads of the block have met
+  virtual void warp_sync(void *block, std::uint32_t warp, std::uint32_t lanes) = 0;
 };
 
 struct Launch {
@@ -36,6 +68,7 @@ struct Launch {
   int multiprocessors;
   std::uint64_t clock_start;  // what clock registers start from, in cycles
   int cooperative;  // 1: blocks may wait for all others of the grid (cuLaunchCooperativeKernel)
+  Watcher *watcher;  // of watched code, else null
 };
 
 struct Outcome {

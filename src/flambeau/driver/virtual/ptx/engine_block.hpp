@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "engine_warp.hpp"
+#include "engine_watch.hpp"
 
 namespace flambeau::ptx {
 
@@ -55,6 +56,8 @@ inline void prepare(Context &context, Job &job, Buffer &shared, Buffer &sites) {
   context.multiprocessors = launch.multiprocessors > 0 ? launch.multiprocessors : 1;
   context.workspace = launch.cooperative ? reinterpret_cast<std::uint64_t>(job.workspace) : 0;
   context.job = &job;
+  context.watched = nullptr;
+  context.known_begin = context.known_end = 0;
 }
 
 inline void place(Context &context, std::uint64_t block) {
@@ -97,6 +100,7 @@ class Block {
   Frame &frame(std::uint32_t t) {
     return *reinterpret_cast<Frame *>(frames_.data() + stride_ * t);
   }
+  Watcher *watcher() const { return context_.job->launch->watcher; }
   int step(Frame &f);
   bool step_lanes(Lanes &lanes, Warp &warp);
   bool release_warp(Lanes &lanes, Warp &warp);
@@ -197,6 +201,8 @@ inline bool Block::release_warp(Lanes &lanes, Warp &warp) {
     warp.each(group, [&](Frame &f) { agree &= f.mask == mask && f.op == leader.op; });
     if (!agree) continue;
     warp.perform(group, op);
+    if (op == WarpOp::sync && watcher())
+      watcher()->warp_sync(watched_block(context_), leader.flat / WARP, group);
     lanes.at_warp &= ~group;
     lanes.ready |= group;
     open &= ~group;
@@ -242,6 +248,7 @@ inline bool Block::run_warp(std::uint32_t number, bool &spinning_seen) {
 inline void Block::release_barrier(std::uint32_t number) {
   const Barrier barrier = barriers_[number];
   barriers_[number] = Barrier{};
+  if (watcher()) watcher()->barrier(watched_block(context_));
   for (std::uint32_t w = 0; w < warps_.size(); ++w) {
     Lanes &lanes = warps_[w];
     for (std::uint32_t open = lanes.at_barrier; open; open &= open - 1) {

@@ -12,7 +12,7 @@
 namespace flambeau::ptx {
 
 // Goes up when fields keep their places but change their meaning, so that kept code is not used.
-constexpr int LAYOUT_VERSION = 5;
+constexpr int LAYOUT_VERSION = 6;
 
 enum class Access : std::uint32_t { read, write, atomic, trap, assertion, call };
 
@@ -70,6 +70,8 @@ struct Context {
   std::uint32_t block_dim[3], grid_dim[3], block_index[3];
   std::uint32_t dynamic_shared, total_shared, multiprocessor, multiprocessors;
   Job *job;
+  void *watched;  // the watcher's record of the block that runs; null before its first access
+  std::uint64_t watched_block, known_begin, known_end;  // its number; global memory touched last
 };
 
 using RunFunction = int (*)(Context *, std::uint64_t first, std::uint64_t end);

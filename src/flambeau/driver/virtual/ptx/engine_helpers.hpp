@@ -5,7 +5,7 @@
 #include <cmath>
 #include <mutex>
 
-#include "engine_context.hpp"
+#include "engine_watch.hpp"
 
 namespace flambeau::ptx::helpers {
 
@@ -234,6 +234,8 @@ inline const std::vector<Symbol> &symbols() {
       {"fl_check", (const void *)check},
       {"fl_fault_offset", (const void *)fault_offset},
       {"fl_trap", (const void *)trap},
+      {"fl_watch", (const void *)watch},
+      {"fl_watch_fence", (const void *)watch_fence},
       {"fl_stack_overflow", (const void *)stack_overflow},
       {"fl_assert_fail", (const void *)assert_fail},
       {"fl_print", (const void *)print},

@@ -180,7 +180,7 @@ inline void run(const Launch &launch, Outcome &outcome) {
   const double threads = double(job.blocks) * job.threads;
   const double operations = threads * code.info.operations_per_thread;
   int workers = std::max(1, launch.workers);
-  if (operations < WORTH_SHARING) workers = 1;
+  if (operations < WORTH_SHARING || launch.watcher) workers = 1;
   workers = static_cast<int>(std::min<std::uint64_t>(workers, job.blocks));
   job.chunk = workers > 1 ? std::clamp<std::uint64_t>(job.blocks / (workers * 8), 1, 4096)
                           : std::clamp<std::uint64_t>(job.blocks / 8, 1, 4096);

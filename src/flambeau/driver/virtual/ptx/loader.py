@@ -72,7 +72,9 @@ class GlobalRecord:
     patches: list[tuple[int, str, int]]
 
 
-def load(ptx_text: str, allocate_global: Allocate) -> LoadedModule:
+def load(
+    ptx_text: str, allocate_global: Allocate, *, watched: bool = False
+) -> LoadedModule:
     """Load a PTX module (``cuModuleLoadData``).
 
     The compiled code is kept on disk, so that loading the same text again takes a few milliseconds.
@@ -85,6 +87,9 @@ def load(ptx_text: str, allocate_global: Allocate) -> LoadedModule:
         Called as ``allocate_global(size, align, initial_bytes)`` for each variable in global or
         constant memory; gives its address. The initial value may be shorter than the variable, the
         rest is zero.
+    watched
+        Compile code that tells a watcher of each access. It is slower, and it is another object in
+        the cache.
 
     Returns
     -------
@@ -102,17 +107,21 @@ def load(ptx_text: str, allocate_global: Allocate) -> LoadedModule:
     from flambeau.driver.virtual.ptx import jit
 
     layout = _engine.context_layout()
-    name = key(lowering_version(), repr(sorted(layout.items())), *jit.host(), ptx_text)
+    flavour = "watched" if watched else "plain"
+    parts = (lowering_version(), repr(sorted(layout.items())), *jit.host(), flavour, ptx_text)
+    name = key(*parts)
     store = Cache(cache_folder() / "ptx")
     entry = store.load(name)
     if entry is None:
-        entry = translate(ptx_text, layout)
+        entry = translate(ptx_text, layout, watched=watched)
         store.store(name, *entry)
     record, image = entry
-    return link(record, image, allocate_global)
+    return link(record, image, allocate_global, watched=watched)
 
 
-def translate(ptx_text: str, layout: dict[str, int]) -> tuple[dict[str, Any], bytes]:
+def translate(
+    ptx_text: str, layout: dict[str, int], *, watched: bool = False
+) -> tuple[dict[str, Any], bytes]:
     """Parse, lower and compile: a JSON record of the module and its object code."""
     from flambeau.driver.virtual.ptx.jit import compile_ir
     from flambeau.driver.virtual.ptx.parser import parse
@@ -123,7 +132,7 @@ def translate(ptx_text: str, layout: dict[str, int]) -> tuple[dict[str, Any], by
     texts, kernels = [], []
     declarations: set[str] = set()
     for index, function in enumerate(entries):
-        program = Program(module, function, index, layout)
+        program = Program(module, function, index, layout, watched=watched)
         text, kernel = program.lower()
         texts.append(text)
         kernels.append(asdict(kernel))
@@ -194,7 +203,9 @@ def allocate(
     return places
 
 
-def link(record: dict[str, Any], image: bytes, allocate_global: Allocate) -> LoadedModule:
+def link(
+    record: dict[str, Any], image: bytes, allocate_global: Allocate, *, watched: bool = False
+) -> LoadedModule:
     """Put compiled code and variables into the process."""
     from flambeau.driver.virtual.ptx.jit import Code
 
@@ -224,5 +235,6 @@ def link(record: dict[str, Any], image: bytes, allocate_global: Allocate) -> Loa
             uses_clock=kernel["uses_clock"],
             global_bytes=kernel["global_bytes"],
             operations=kernel["operations"],
+            watched=watched,
         )
     return LoadedModule(kernels, places, code)

@@ -17,6 +17,7 @@ from flambeau.driver.virtual.ptx.syntax import (
 __all__ = ["READ", "WRITE", "checked_pointer", "items_of", "pointer_at", "space_of"]
 
 READ, WRITE, ATOMIC = 0, 1, 2
+READS, WRITES, STRONG, SHARED, ORDERS = 1, 2, 4, 8, 16  # as WatchedAccess has them
 _SPACES = {
     "global": "global",
     "shared": "shared",
@@ -28,6 +29,8 @@ _SPACES = {
     "const": "global",
 }
 _SCOPES = "cta cluster gpu sys"
+_STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"})
+_ORDERING = frozenset({"acquire", "release", "acq_rel"})
 _CACHE = """ca cg cs lu cv wb wt nc L1::evict_normal L1::evict_unchanged L1::evict_first
     L1::evict_last L1::no_allocate L2::64B L2::128B L2::256B"""
 
@@ -52,9 +55,30 @@ def pointer_at(
 ) -> str:
     """A pointer for an address in a space, after its check."""
     if space in {"shared", "local"}:
-        return offset_pointer(f, address, space, size, access, i)
-    check_address(f, address, size, access, i)
-    return f.value(f"inttoptr i64 {address} to ptr")
+        pointer = offset_pointer(f, address, space, size, access, i)
+    else:
+        check_address(f, address, size, access, i)
+        pointer = f.value(f"inttoptr i64 {address} to ptr")
+    if f.unit.watched and space != "local":
+        watch(f, pointer, space, size, access, i)
+    return pointer
+
+
+def watch(f: Lowering, pointer: str, space: str, size: int, access: int, i: Instruction) -> None:
+    """Tell the watcher of an access."""
+    flags = {READ: READS, WRITE: WRITES, ATOMIC: READS | WRITES | STRONG}[access]
+    if not _STRONG.isdisjoint(i.modifiers):
+        flags |= STRONG
+    if not _ORDERING.isdisjoint(i.modifiers):
+        flags |= ORDERS
+    if space == "shared":
+        flags |= SHARED
+    f.unit.declare("fl_watch", "declare void {}(ptr, i32, i64, i32, i32) nounwind")
+    address = f.value(f"ptrtoint ptr {pointer} to i64")
+    site = f.unit.site(access, size, i)
+    f.emit(
+        f"call void @fl_watch(ptr %ctx, i32 %flat, i64 {address}, i32 {site}, i32 {flags})"
+    )
 
 
 def check_address(f: Lowering, address: str, size: int, access: int, i: Instruction) -> None:
@@ -388,6 +412,9 @@ def fence(f: Lowering, i: Instruction) -> None:
     """``membar`` and ``fence``; a block's threads share one host thread."""
     scope = 'syncscope("singlethread") ' if "cta" in i.modifiers else ""
     f.emit(f"fence {scope}seq_cst")
+    if f.unit.watched:
+        f.unit.declare("fl_watch_fence", "declare void {}(ptr, i32) nounwind")
+        f.emit("call void @fl_watch_fence(ptr %ctx, i32 %flat)")
 
 
 @lowers(

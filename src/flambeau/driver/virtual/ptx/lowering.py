@@ -147,6 +147,8 @@ class Unit:
         Module variables that the kernel uses, by name, with their index in its address table.
     sites
         Places that can fault: access kind, bytes, PTX line, file, source line.
+    watched
+        Whether the code tells a watcher of each access.
     """
 
     layout: dict[str, int]
@@ -163,6 +165,7 @@ class Unit:
     recursive: bool = False
     uses_clock: bool = False
     static_shared: int = 0
+    watched: bool = False
 
     def site(self, access: int, size: int, instruction: Instruction) -> int:
         """Add a place that can fault; its index."""

@@ -77,16 +77,26 @@ class Program:
         A number that is unique in the module, for symbol names.
     layout
         The executor's structure offsets.
+    watched
+        Whether its code tells a watcher of each access.
     """
 
     def __init__(
-        self, module: Module, kernel: Function, index: int, layout: dict[str, int]
+        self,
+        module: Module,
+        kernel: Function,
+        index: int,
+        layout: dict[str, int],
+        *,
+        watched: bool = False,
     ) -> None:
         self.module = module
         inliner = Inliner(module.functions)
         self.kernel = inliner.expand(kernel) if inliner.yields(kernel) else kernel
         self.symbol = f"k{index}"
-        self.unit = Unit(layout, module.functions, module.variables, self.symbol)
+        self.unit = Unit(
+            layout, module.functions, module.variables, self.symbol, watched=watched
+        )
         self.functions = self._reachable()
         self.local_bytes = self._lay_out_local()
         self._lay_out_shared()

@@ -9,6 +9,7 @@
 
 #include "flambeau/driver/table.hpp"
 #include "flambeau/driver/virtual/clock.hpp"
+#include "flambeau/driver/virtual/graph/description.hpp"
 
 namespace flambeau::vgpu {
 
@@ -35,6 +36,8 @@ class Task {
   virtual bool brief() const { return true; }
   // How long a poll waits at most for one that is not brief, in milliseconds of wall time.
   virtual int poll_patience() const { return 1000; }
+  // What it is, for those who look into a graph. By default a kernel that a library launched.
+  virtual void describe(WorkDescription &work) const { work.name = "kernel"; }
   virtual void run(Machine &machine, Context &context, Nanoseconds start, Report &report) = 0;
 };
 

@@ -9,6 +9,8 @@
 namespace flambeau::vgpu {
 
 struct Context;
+struct Capture;
+struct GraphNode;
 
 constexpr unsigned STREAM_NON_BLOCKING = 1;
 
@@ -19,6 +21,9 @@ struct Stream {
   bool legacy = false;   // the default stream, which waits for all blocking ones and they for it
   NodePtr last;          // the newest node; null while nothing was ever submitted
   std::string name;
+
+  std::shared_ptr<Capture> capture;    // that it belongs to; null: its work runs
+  std::vector<GraphNode *> frontier;   // what the next captured work depends on
 
   bool blocking() const { return !legacy && !(flags & STREAM_NON_BLOCKING); }
   bool idle() const { return !last || last->done; }
@@ -35,6 +40,8 @@ struct Event {
   unsigned flags = 0;
   NodePtr record;        // the marker of the newest record; null: never recorded
   std::shared_ptr<SharedEvent> shared;   // interprocess events only
+  std::shared_ptr<Capture> capture;      // in which it was recorded last; null: in none
+  std::vector<GraphNode *> frontier;     // what it marks there
 
   bool timed() const { return !(flags & EVENT_UNTIMED); }
 };

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who held which device memory when, and which of its bytes have been written.
+//
+// Blocks change hands when the host says so, but work runs later, so that a kernel may rightly use
+// memory that was freed, and handed out anew, after its launch. Every change therefore has a number,
+// and work looks memory up as it was when it was submitted. Each tenure of a block has valid bytes
+// of its own.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace flambeau::vgpu {
+
+constexpr std::uint64_t NEVER = ~0ull;
+
+// One tenure of a stretch of memory.
+struct Holding {
+  std::uint64_t begin = 0, size = 0;
+  std::uint64_t requested = 0;   // of the size; the rest is rounding
+  std::uint64_t born = 0, died = NEVER;
+  int born_stack = -1, died_stack = -1;
+  bool all_valid = false;        // from before the check was on: contents count as written
+  std::vector<std::uint64_t> valid;   // a bit for each byte; empty while nothing is written
+
+  std::uint64_t end() const { return begin + requested; }
+  bool covers(std::uint64_t address) const { return address - begin < size; }
+
+  void set_valid(std::uint64_t address, std::uint64_t bytes, bool to = true) {
+    if (all_valid) {
+      if (to) return;
+      all_valid = false;
+      valid.assign((size + 63) / 64, ~0ull);
+    }
+    if (valid.empty()) {
+      if (!to) return;
+      valid.resize((size + 63) / 64);
+    }
+    std::uint64_t first = address - begin;
+    const std::uint64_t last = std::min(first + bytes, size);
+    while (first < last) {
+      const std::uint64_t bit = first % 64, count = std::min<std::uint64_t>(64 - bit, last - first);
+      const std::uint64_t mask = (count == 64 ? ~0ull : (1ull << count) - 1) << bit;
+      if (to) valid[first / 64] |= mask; else valid[first / 64] &= ~mask;
+      first += count;
+    }
+  }
+  bool is_valid(std::uint64_t address) const {
+    if (all_valid || valid.empty()) return all_valid;
+    const std::uint64_t at = address - begin;
+    return at < size && (valid[at / 64] >> (at % 64) & 1);
+  }
+  // The first byte of the range that nobody wrote; its end if there is none.
+  std::uint64_t first_invalid(std::uint64_t address, std::uint64_t bytes) const {
+    if (all_valid) return address + bytes;
+    const std::uint64_t at = address - begin;
+    if (bytes <= 64 && !valid.empty() && at / 64 == (at + bytes - 1) / 64 && at + bytes <= size) {
+      const std::uint64_t mask = bytes == 64 ? ~0ull : (1ull << bytes) - 1;
+      const std::uint64_t missing = ~(valid[at / 64] >> (at % 64)) & mask;
+      return missing ? address + static_cast<std::uint64_t>(__builtin_ctzll(missing)) : address + bytes;
+    }
+    std::uint64_t byte = address;
+    while (byte < address + bytes && is_valid(byte)) ++byte;
+    return byte;
+  }
+};
+
+using HoldingPtr = std::shared_ptr<Holding>;
+
+// What the ledger says of an address.
+struct Tenure {
+  bool known = false;       // whether the ledger covers this memory at all
+  HoldingPtr holding;       // null: nobody's
+  HoldingPtr nearest;       // then: the nearest that was held
+};
+
+class Ledger {
+ public:
+  std::uint64_t epoch() const { return epoch_.load(); }
+
+  // Memory of the driver's own allocation; as long as nobody cuts it into blocks it is one block.
+  void add_allocation(std::uint64_t begin, std::uint64_t bytes, bool all_valid, int stack) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    Allocation &made = allocations_[begin];
+    made = Allocation{begin + bytes, false, {}};
+    made.holdings.push_back(tenure(begin, bytes, bytes, all_valid, stack));
+  }
+  void drop_allocation(std::uint64_t begin) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    allocations_.erase(begin);
+  }
+
+  // A caching allocator hands out a block, or takes one back. `oldest` is the epoch of the oldest
+  // work that has not run.
+  void hold(std::uint64_t begin, std::uint64_t requested, std::uint64_t size, bool all_valid, int stack,
+            std::uint64_t oldest) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    Allocation *from = allocation_of(begin);
+    if (!from) return;
+    cut(*from);
+    from->holdings.push_back(tenure(begin, requested, size, all_valid, stack));
+    if (from->holdings.size() >= from->tidy_at) tidy(*from, oldest);
+  }
+  void release(std::uint64_t begin, std::uint64_t requested, std::uint64_t size, int stack) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    Allocation *from = allocation_of(begin);
+    if (!from) return;
+    cut(*from);
+    for (auto it = from->holdings.rbegin(); it != from->holdings.rend(); ++it) {
+      if (!(*it)->covers(begin)) continue;
+      if ((*it)->begin != begin || (*it)->died != NEVER) break;
+      (*it)->died = ++epoch_;
+      (*it)->died_stack = stack;
+      return;
+    }
+    HoldingPtr gone = tenure(begin, requested, size, true, -1);   // from before the check was on
+    gone->died = ++epoch_;
+    gone->died_stack = stack;
+    from->holdings.push_back(gone);
+  }
+
+  Tenure find(std::uint64_t address, std::uint64_t epoch) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    Tenure found;
+    Allocation *in = allocation_of(address);
+    if (!in) return found;
+    found.known = true;
+    for (auto it = in->holdings.rbegin(); it != in->holdings.rend(); ++it) {
+      if ((*it)->born > epoch || !(*it)->covers(address)) continue;
+      found.holding = *it;
+      return found;
+    }
+    std::uint64_t closest = NEVER;
+    for (const HoldingPtr &held : in->holdings) {
+      if (held->born > epoch || held->died <= epoch) continue;
+      const std::uint64_t gap = address >= held->end() ? address - held->end() : held->begin - address;
+      if (gap >= closest) continue;
+      closest = gap;
+      found.nearest = held;
+    }
+    return found;
+  }
+
+  void clear() {
+    std::lock_guard<std::mutex> guard(mutex_);
+    allocations_.clear();
+  }
+
+ private:
+  struct Allocation {
+    std::uint64_t end = 0;
+    bool is_cut = false;   // into blocks by an allocator
+    std::vector<HoldingPtr> holdings;   // oldest first
+    std::size_t tidy_at = 1024;
+  };
+
+  HoldingPtr tenure(std::uint64_t begin, std::uint64_t requested, std::uint64_t size, bool all_valid,
+                    int stack) {
+    auto made = std::make_shared<Holding>();
+    made->begin = begin;
+    made->requested = requested;
+    made->size = size;
+    made->born = ++epoch_;
+    made->born_stack = stack;
+    made->all_valid = all_valid;
+    return made;
+  }
+
+  static void cut(Allocation &allocation) {
+    if (!allocation.is_cut) allocation.holdings.clear();
+    allocation.is_cut = true;
+  }
+
+  Allocation *allocation_of(std::uint64_t address) {
+    auto after = allocations_.upper_bound(address);
+    if (after == allocations_.begin()) return nullptr;
+    Allocation &candidate = std::prev(after)->second;
+    return address < candidate.end ? &candidate : nullptr;
+  }
+
+  // Forget what ended before any work that may still ask, but for the newest.
+  static void tidy(Allocation &allocation, std::uint64_t oldest) {
+    auto &all = allocation.holdings;
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all[i]->died > oldest || i + 256 >= all.size()) all[kept++] = std::move(all[i]);
+    }
+    all.resize(kept);
+    allocation.tidy_at = 2 * kept + 1024;
+  }
+
+  std::mutex mutex_;
+  std::atomic<std::uint64_t> epoch_{0};
+  std::map<std::uint64_t, Allocation> allocations_;
+};
+
+}  // namespace flambeau::vgpu

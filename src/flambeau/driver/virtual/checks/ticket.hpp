@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a piece of work carries while a check is on: when it was submitted, and what then had
+// happened before it.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace flambeau::vgpu {
+
+// How far each stream had come, as far as somebody knows.
+class VectorClock {
+ public:
+  void join(const VectorClock &other) {
+    for (const auto &[stream, count] : other.counts_) raise(stream, count);
+  }
+  void raise(std::uint32_t stream, std::uint32_t count) {
+    auto at = std::lower_bound(counts_.begin(), counts_.end(), stream,
+                               [](const auto &entry, std::uint32_t s) { return entry.first < s; });
+    if (at != counts_.end() && at->first == stream) {
+      at->second = std::max(at->second, count);
+    } else {
+      counts_.insert(at, {stream, count});
+    }
+  }
+  std::uint32_t of(std::uint32_t stream) const {
+    for (const auto &[known, count] : counts_) if (known == stream) return count;
+    return 0;
+  }
+  void clear() { counts_.clear(); }
+
+ private:
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> counts_;   // by stream
+};
+
+struct Ticket {
+  std::uint64_t epoch = 0;               // of the ledger of blocks, at submission
+  std::uint32_t stream = 0, count = 0;   // which stream, and the how manieth step of it
+  VectorClock before;                    // what happened before it, itself included
+  std::string stream_name;
+  int stack = -1;                        // where in the program it was submitted
+
+  bool comes_after(const Ticket &other) const { return before.of(other.stream) >= other.count; }
+};
+
+using TicketPtr = std::shared_ptr<Ticket>;
+
+}  // namespace flambeau::vgpu

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graphs as the machine keeps them: templates that a capture makes, executables made of those, and
+// the captures under way. A handle that callers hold is the object's address.
+#pragma once
+#include <memory>
+#include <set>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "flambeau/driver/virtual/stream/queue.hpp"
+
+namespace flambeau::vgpu {
+
+struct Graph;
+
+struct GraphNode {
+  Graph *graph = nullptr;
+  unsigned id = 0;                    // its place in the graph; nodes come after what they depend on
+  Context *context = nullptr;
+  std::string stream_name;            // of the stream that it was captured on
+  std::shared_ptr<Task> task;         // null: an event's node
+  CUevent event = nullptr;            // of an event's node
+  WorkDescription work;
+  std::vector<GraphNode *> dependencies, dependents;
+};
+
+struct Graph {
+  unsigned id = 0;
+  std::vector<std::unique_ptr<GraphNode>> nodes;
+
+  GraphNode *add(const Stream &stream, const std::vector<GraphNode *> &dependencies) {
+    nodes.push_back(std::make_unique<GraphNode>());
+    GraphNode *node = nodes.back().get();
+    node->graph = this;
+    node->id = static_cast<unsigned>(nodes.size()) - 1;
+    node->context = stream.context;
+    node->stream_name = stream.name;
+    node->dependencies = dependencies;
+    for (GraphNode *earlier : dependencies) earlier->dependents.push_back(node);
+    return node;
+  }
+};
+
+struct GraphExec {
+  struct Step {
+    Context *context;
+    std::string stream_name;
+    std::shared_ptr<Task> task;
+    NodeType type;
+    CUevent event;
+    std::vector<unsigned> after;      // indices of earlier steps
+    bool leaf;
+  };
+  unsigned id = 0;
+  std::vector<Step> steps;
+  NodePtr last;                       // the end of its newest launch: it never overlaps itself
+};
+
+enum CaptureMode : int { CAPTURE_GLOBAL = 0, CAPTURE_THREAD_LOCAL = 1, CAPTURE_RELAXED = 2 };
+
+struct Capture {
+  std::uint64_t id = 0;
+  CaptureMode mode = CAPTURE_GLOBAL;
+  std::thread::id thread;             // that began it
+  Stream *origin = nullptr;
+  std::unique_ptr<Graph> graph;       // null when it is over
+  std::set<Stream *> members;         // the origin and what joined by waiting for its events
+  std::string broken_by;              // what made it invalid; empty while it is sound
+
+  bool broken() const { return !broken_by.empty(); }
+  bool over() const { return !graph; }
+};
+
+// All graphs of a machine.
+struct GraphBook {
+  std::unordered_map<CUgraph, std::unique_ptr<Graph>> graphs;
+  std::unordered_map<CUgraphExec, std::unique_ptr<GraphExec>> execs;
+  std::vector<std::shared_ptr<Capture>> captures;   // under way
+  unsigned ids = 0;                   // of graphs and executables, one count
+  std::uint64_t capture_ids = 0;
+
+  Graph *find(CUgraph handle) {
+    auto found = graphs.find(handle);
+    if (found != graphs.end()) return found->second.get();
+    for (const auto &capture : captures) {
+      if (reinterpret_cast<CUgraph>(capture->graph.get()) == handle) return capture->graph.get();
+    }
+    return nullptr;
+  }
+  GraphExec *find(CUgraphExec handle) {
+    auto found = execs.find(handle);
+    return found == execs.end() ? nullptr : found->second.get();
+  }
+  GraphNode *find(CUgraphNode handle) {
+    const auto in = [handle](const Graph &graph) -> GraphNode * {
+      for (const auto &node : graph.nodes) {
+        if (reinterpret_cast<CUgraphNode>(node.get()) == handle) return node.get();
+      }
+      return nullptr;
+    };
+    // A node's address is only trusted once it is found; its graph is asked first.
+    for (const auto &entry : graphs) {
+      if (GraphNode *node = in(*entry.second)) return node;
+    }
+    for (const auto &capture : captures) {
+      if (GraphNode *node = in(*capture->graph)) return node;
+    }
+    return nullptr;
+  }
+};
+
+}  // namespace flambeau::vgpu
