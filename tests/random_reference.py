@@ -61,13 +61,16 @@ class Stream:
         self.offset += -(-increment // 4) * 4
         return before // 4
 
-    def _where(self, n: int, values: int) -> tuple[Array, Array, list[Array]]:
-        """For each element its lane, and the words of its block."""
+    def _where(
+        self, n: int, values: int, elements: Array | None = None
+    ) -> tuple[Array, Array, list[Array]]:
+        """For each element of n its lane, its place, and the words of its block."""
         block = self.take(4 * self.rounds(n, values))
-        i = np.arange(n, dtype=np.int64)
+        i = np.arange(n, dtype=np.int64) if elements is None else elements
         turn, thread = np.divmod(i, self.threads(n))
         number = (block + turn // values).astype(np.uint64)
-        return turn % values, i, philox(self.seed, thread.astype(np.uint64), number)
+        words = philox(self.seed, thread.astype(np.uint64), number)
+        return turn % values, np.arange(i.size), words
 
     def words(self, n: int) -> Array:
         lane, i, words = self._where(n, 4)
@@ -86,9 +89,9 @@ class Stream:
         lane, i, (x, y, z, w) = self._where(n, 2)
         return np.stack([unit_double(x, y), unit_double(z, w)])[lane, i]
 
-    def normals(self, n: int) -> tuple[Array, Array]:
-        """Standard normal numbers, and the radius that bounds the error of each."""
-        lane, _, words = self._where(n, 4)
+    def normals(self, n: int, elements: Array | None = None) -> tuple[Array, Array]:
+        """Standard normal numbers, all n or some, and the radius that bounds each one's error."""
+        lane, _, words = self._where(n, 4, elements)
         x, y, z, w = (word.astype(np.float32).astype(np.float64) for word in words)
         first = lane < 2
         u = np.where(first, x, z) * 2.0**-32 + 2.0**-33

@@ -103,7 +103,8 @@ def __getattr__(name: str) -> Any:
         from flambeau.ops.legacy_types import legacy_tensor_type
 
         return legacy_tensor_type(name)
-    if not name.startswith("_") and importlib.util.find_spec(f"flambeau.{name}") is not None:
+    public = name == "_C" or not name.startswith("_")
+    if public and importlib.util.find_spec(f"flambeau.{name}") is not None:
         return importlib.import_module(f"flambeau.{name}")
     raise AttributeError(f"module 'flambeau' has no attribute {name!r}")
 

@@ -23,17 +23,6 @@ MISSING = {
     "torch.cuda.ipc_collect",
     "torch.cuda.amp",
     "torch.cuda.graphs",
-    "torch.cuda.caching_allocator_disabled",
-    "torch.cuda.caching_allocator_enable",
-    "torch.cuda.CUDAPluggableAllocator",
-    "torch.cuda.CUDAPluggableAllocator.allocator",
-    "torch.cuda.change_current_allocator",
-    "torch.cuda.MemPool",
-    "torch.cuda.MemPool.id",
-    "torch.cuda.MemPool.use_count",
-    "torch.cuda.MemPool.snapshot",
-    "torch.cuda.MemPool.allocator",
-    "torch.cuda.use_mem_pool",
     "torch.Generator.philox_state",
 }
 

@@ -156,3 +156,33 @@ def test_on_the_host() -> None:
     torch.manual_seed(3)
     assert torch.equal(found, torch.empty(100).bernoulli_(0.75) / 0.75)
     assert torch.dropout(x, 0.0, True) is x
+
+
+@pytest.mark.parametrize("place", ["cpu", "cuda"])
+def test_whole_features(place: str) -> None:
+    x = torch.arange(1.0, 241.0, device=place).reshape(4, 10, 2, 3)
+    torch.manual_seed(SEED)
+    found = torch.feature_dropout(x, 0.5, True)
+    torch.manual_seed(SEED)
+    noise = torch.empty(4, 10, 1, 1, device=place).bernoulli_(0.5) / 0.5
+    assert 0 < noise.sum().item() < 80
+    assert torch.equal(found, x * noise)
+    assert torch.feature_dropout(x, 0.5, False) is x
+    with pytest.raises(RuntimeError, match="Feature dropout requires at least 2 dimensions"):
+        torch.feature_dropout(x.reshape(-1), 0.5, True)
+
+
+@pytest.mark.parametrize("place", ["cpu", "cuda"])
+def test_alpha_dropout_keeps_mean_and_variance(place: str) -> None:
+    torch.manual_seed(SEED)
+    x = torch.randn(40_000, device=place)
+    alpha, p = 1.7580993408473766, 0.3
+    limit = -alpha * ((alpha**2 * p + 1) * (1 - p)) ** -0.5 * (1 - p)
+    found = torch.alpha_dropout(x, p, True)
+    assert ((found - limit).abs() < 1e-6).float().mean().item() == pytest.approx(p, abs=0.02)
+    assert found.mean().item() == pytest.approx(0, abs=0.03)
+    assert found.var().item() == pytest.approx(1, abs=0.05)
+    features = torch.feature_alpha_dropout(x.reshape(100, 20, 20), p, True)
+    dropped = ((features - limit).abs() < 1e-6).float().mean(-1).reshape(-1)
+    assert (dropped == 1).sum().item() == pytest.approx(2000 * p, abs=90)
+    assert ((dropped == 1) | (dropped < 0.2)).all()

@@ -66,13 +66,13 @@ def test_memory(seen: list[tuple[object, ...]]) -> None:
 def test_a_failing_observer_is_logged_and_the_next_is_called(
     seen: list[tuple[object, ...]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail() -> None:
+    def fail(device: int) -> None:
         raise KeyError("broken")
 
     second: list[int] = []
 
-    def count() -> None:
-        second.append(1)
+    def count(device: int) -> None:
+        second.append(device)
 
     observers.register("device_synchronization", fail)
     observers.register("device_synchronization", count)
@@ -82,8 +82,34 @@ def test_a_failing_observer_is_logged_and_the_next_is_called(
     finally:
         observers.unregister("device_synchronization", fail)
         observers.unregister("device_synchronization", count)
-    assert second == [1]
+    assert second == [0]
     assert "an observer of device_synchronization failed" in caplog.text
+
+
+def test_a_finding_reaches_the_caller_after_all_were_told(seen: list[tuple[object, ...]]) -> None:
+    def find(device: int) -> None:
+        raise observers.Finding("wrong")
+
+    observers.register("device_synchronization", find)
+    try:
+        with pytest.raises(observers.Finding, match="wrong"):
+            _state.synchronize()
+    finally:
+        observers.unregister("device_synchronization", find)
+    assert ("device_synchronization", 0) in seen
+
+
+def test_queries_that_find_work_done(seen: list[tuple[object, ...]]) -> None:
+    side, event = Stream(), Event()
+    event.record(side)
+    event.synchronize()
+    seen.clear()
+    assert event.query()
+    assert side.query()
+    assert seen == [
+        ("event_completion", event.cuda_event),
+        ("stream_completion", side.cuda_stream, 0),
+    ]
 
 
 def test_unknown_kinds() -> None:

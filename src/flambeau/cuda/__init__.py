@@ -146,6 +146,8 @@ from flambeau.driver.errors import AcceleratorError, OutOfMemoryError
 from flambeau.runtime._cuda_device import DeviceGuard as _DeviceGuard  # noqa: F401 - torch's name
 
 if TYPE_CHECKING:
+    from flambeau.cuda import _gpu_trace as _gpu_trace
+    from flambeau.cuda import _sanitizer as _sanitizer
     from flambeau.cuda import comm, jiterator, nvtx
     from flambeau.cuda._compiled_kernel import _compile_kernel as _compile_kernel
     from flambeau.cuda._explain import explain
@@ -263,7 +265,7 @@ _LATER = {
     "_compile_kernel": "flambeau.cuda._compiled_kernel",
     "explain": "flambeau.cuda._explain",
 }
-_LATER_MODULES = ("jiterator", "nvtx", "comm")
+_LATER_MODULES = ("jiterator", "nvtx", "comm", "_gpu_trace", "_sanitizer")
 
 _lazy_call(remember_visible_devices)
 

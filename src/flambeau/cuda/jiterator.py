@@ -239,10 +239,15 @@ def _number(name: str, value: Any) -> complex:
             f"extra argument {name} is a tensor of {value.numel()} elements; it has to be a number "
             "or a tensor of one element"
         )
-    number: Any = value.item() if hasattr(value, "item") else value
-    for kind in (bool, int, float, complex):
-        if isinstance(number, kind):
-            return kind(number)
+    number = value.item() if hasattr(value, "item") else value
+    if isinstance(number, bool):
+        return number
+    if isinstance(number, int):
+        return int(number)
+    if isinstance(number, float):
+        return float(number)
+    if isinstance(number, complex):
+        return complex(number)
     raise _ArgumentError(
         f"extra argument {name} has to be a number or a tensor of one element, not "
         f"{type(value).__name__}"

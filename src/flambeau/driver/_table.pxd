@@ -175,6 +175,7 @@ cdef extern from "flambeau/driver/table.hpp" namespace "flambeau" nogil:
         CUresult (*GraphExecGetId)(CUgraphExec, unsigned*) noexcept nogil
         CUresult (*GraphNodeGetLocalId)(CUgraphNode, unsigned*) noexcept nogil
         CUresult (*GraphNodeGetToolsId)(CUgraphNode, unsigned long long*) noexcept nogil
+        CUresult (*MemNoteBlock)(CUdeviceptr, size_t, size_t, int) noexcept nogil
 
 cdef const DriverTable* driver
 

@@ -23,6 +23,7 @@ Feature = Literal[
     "ipc_memory",
     "ipc_events",
     "virtual_memory",  # address ranges and physical memory apart
+    "block_bounds",  # it wants to know, now, what a caching allocator hands out
 ]
 
 

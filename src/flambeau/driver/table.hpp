@@ -211,7 +211,10 @@ struct GemmArgs {
   X(GraphGetId, CUresult(CUgraph graph, unsigned *id))                                           \
   X(GraphExecGetId, CUresult(CUgraphExec exec, unsigned *id))                                    \
   X(GraphNodeGetLocalId, CUresult(CUgraphNode node, unsigned *id))                               \
-  X(GraphNodeGetToolsId, CUresult(CUgraphNode node, unsigned long long *id))
+  X(GraphNodeGetToolsId, CUresult(CUgraphNode node, unsigned long long *id))                     \
+  /* where `block_bounds` is supported: what a caching allocator hands out of its memory (1), had \
+     handed out before (2), takes back (0); `bytes` of the block's `size` were asked for */      \
+  X(MemNoteBlock, CUresult(CUdeviceptr block, std::size_t bytes, std::size_t size, int state))
 
 namespace detail {
 template <class Signature> struct pointer_to;

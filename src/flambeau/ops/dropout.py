@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -138,6 +139,87 @@ def _noise(input: Tensor, p: float) -> Tensor:
     noise = bernoulli_(_factory.empty_like(input), 1 - p)
     noise.div_(1 - p)
     return noise
+
+
+# -- whole features, and with mean and variance kept ----------------------------------------------
+
+_ALPHA = 1.7580993408473766  # what SELU tends to for very negative inputs, negated
+
+
+def _feature_noise(input: Tensor) -> Tensor:
+    if input.ndim < 2:
+        raise RuntimeError(
+            "Feature dropout requires at least 2 dimensions in the input: batch and features; got "
+            f"{input.ndim}"
+        )
+    shape = (*input.shape[:2], *[1] * (input.ndim - 2))
+    return _factory.new_empty(shape, input.dtype, input.device)
+
+
+def _dropped(input: Tensor, p: float, train: bool, feature: bool, alpha: bool) -> Tensor:
+    """Multiply by a noise tensor; `feature` drops whole features, `alpha` to SELU's limit."""
+    if not 0.0 <= p <= 1.0:
+        raise RuntimeError(_range_error(p))
+    if p == 0 or not train or input.numel() == 0:
+        return input
+    result: Tensor
+    if p == 1:
+        result = input * 0
+        return result
+    noise = _feature_noise(input) if feature else _factory.empty_like(input)
+    bernoulli_(noise, 1 - p)
+    if not alpha:
+        noise.div_(1 - p)
+        result = input * noise
+        return result
+    a = 1 / math.sqrt((_ALPHA * _ALPHA * p + 1) * (1 - p))
+    shift = (noise - 1).mul_(_ALPHA * a).add_(_ALPHA * a * p)
+    noise.mul_(a)
+    result = (input * noise).add_(shift)
+    return result
+
+
+@public(method=False)
+def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """Do `dropout` with whole features: all of ``input[n, c]`` becomes zero or none.
+
+    Parameters
+    ----------
+    input
+        A floating-point tensor with at least two dimensions.
+    p
+        The probability, from 0 to 1.
+    train
+        False gives the input itself.
+
+    Raises
+    ------
+    RuntimeError
+        `p` is not in [0, 1], or the input has fewer than two dimensions.
+    """
+    return _dropped(input, p, train, True, False)
+
+
+@public(method=False)
+def alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """Drop elements to SELU's limit, then scale and shift so that mean and variance stay.
+
+    Parameters
+    ----------
+    input
+        A floating-point tensor with mean 0 and variance 1.
+    p
+        The probability, from 0 to 1.
+    train
+        False gives the input itself.
+    """
+    return _dropped(input, p, train, False, True)
+
+
+@public(method=False)
+def feature_alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """Do `alpha_dropout` with whole features, as `feature_dropout` does."""
+    return _dropped(input, p, train, True, True)
 
 
 # -- the fused kernel -----------------------------------------------------------------------------

@@ -158,6 +158,8 @@ cdef str refusal_name(Refusal refusal):
         return "limit"
     if refusal == Refusal.rejection:
         return "rejection"
+    if refusal == Refusal.overlap:
+        return "overlap"
     return "source" if refusal == Refusal.source else "driver"
 
 

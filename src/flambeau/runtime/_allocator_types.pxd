@@ -104,6 +104,7 @@ cdef extern from "flambeau/runtime/allocator_reports.hpp" namespace "flambeau" n
         limit
         rejection
         source
+        overlap
     cdef cppclass FreeMemory:
         size_t bytes, largest
         CUstream stream

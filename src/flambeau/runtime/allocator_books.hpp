@@ -149,6 +149,14 @@ struct AllocatorBooks {
 
   // -- segments ------------------------------------------------------------------------------------
 
+  bool overlaps(CUdeviceptr address, std::size_t size) const {
+    const auto after = segments_.upper_bound(address);
+    if (after != segments_.end() && after->first < address + size) return true;
+    if (after == segments_.begin()) return false;
+    const Segment *before = std::prev(after)->second;
+    return before->address + before->size > address;
+  }
+
   Block *add_segment(const Request &wanted, CUdeviceptr address, std::size_t size) {
     Segment *segment = new Segment();
     segment->address = address;

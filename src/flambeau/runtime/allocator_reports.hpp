@@ -15,6 +15,7 @@ enum class Refusal : int {
   limit,      // the limit of what this allocator may reserve
   rejection,  // the configured share, which allows no retry
   source,     // the pool's own allocator
+  overlap,    // it gave memory that is reserved here already
 };
 
 // Free memory of one kind: how much, and the largest block of it.

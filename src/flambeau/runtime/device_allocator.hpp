@@ -403,7 +403,14 @@ struct DeviceAllocator : private AllocatorBooks {
     }
     lock.lock();
     reserving_ -= size;
-    return failure->status == CUDA_SUCCESS ? add_segment(wanted, address, size) : nullptr;
+    if (failure->status != CUDA_SUCCESS) return nullptr;
+    if (!wanted.pool->source || !overlaps(address, size)) return add_segment(wanted, address, size);
+    failure->status = CUDA_ERROR_OUT_OF_MEMORY;
+    failure->refusal = Refusal::overlap;
+    lock.unlock();
+    give_back({address, size, wanted.stream, wanted.pool->source});
+    lock.lock();
+    return nullptr;
   }
 
   CUresult ask(const Request &wanted, std::size_t size, CUdeviceptr *address, Refusal *refusal) {

@@ -29,6 +29,7 @@ Annotations
 
 from __future__ import annotations
 
+import atexit
 import logging
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -66,8 +67,15 @@ Kind = Literal[
     "range_end",
 ]
 
-# What makes the compiled modules tell of launches and of memory.
-_WORK: tuple[Kind, ...] = ("launch", "operation", "host_access", "stream_wait")
+# What makes the compiled modules tell of work and of memory.
+_WORK: tuple[Kind, ...] = (
+    "launch",
+    "operation",
+    "host_access",
+    "stream_wait",
+    "stream_synchronization",
+    "stream_completion",
+)
 _MEMORY: tuple[Kind, ...] = (
     "memory_allocation",
     "memory_deallocation",
@@ -94,6 +102,8 @@ def register(kind: Kind, callback: Callable[..., object]) -> None:
         There is no such kind.
     """
     _of_kind(kind).append(callback)
+    atexit.unregister(_fall_silent)
+    atexit.register(_fall_silent)
     _tell_compiled_modules()
 
 
@@ -138,6 +148,13 @@ def _of_kind(kind: str) -> list[Callable[..., object]]:
     if kind not in _callbacks:
         raise ValueError(f"no kind of call is named {kind!r}; there are {', '.join(_callbacks)}")
     return _callbacks[kind]
+
+
+def _fall_silent() -> None:
+    """Tell nobody of what the interpreter's end frees."""
+    for callbacks in _callbacks.values():
+        callbacks.clear()
+    _tell_compiled_modules()
 
 
 def _tell_compiled_modules() -> None:

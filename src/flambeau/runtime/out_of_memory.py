@@ -51,7 +51,8 @@ class Figures:
         The stream (handle) and the pool that the request was for.
     refused_by
         Who said no: ``"driver"``, ``"limit"`` (what this process may reserve), ``"rejection"`` (the
-        configured share, without a retry) or ``"source"`` (a user's allocator).
+        configured share, without a retry), ``"source"`` (a user's allocator) or ``"overlap"`` (that
+        gave memory which is reserved already).
     total, free
         The device's capacity, and what the driver has left.
     limit
@@ -283,6 +284,8 @@ def _refusal(figures: Figures) -> str:
         )
     if figures.refused_by == "source":
         return "the custom allocator, which returned a null pointer."
+    if figures.refused_by == "overlap":
+        return "the custom allocator, which returned memory that is reserved here already."
     return f"the driver, which has {figures.free} bytes free."
 
 
@@ -301,7 +304,8 @@ def _largest(figures: Figures) -> list[str]:
         elif largest is figures.other_pool:
             reason = f"but it belongs to pool {largest.pool}"
         elif largest is figures.other_kind:
-            reason = "but it is kept for requests up to 1 MiB"
+            kind = "above" if figures.rounded <= 1 << 20 else "up to"
+            reason = f"but it is kept for requests {kind} 1 MiB"
         else:
             reason = "but max_split_size_mb forbids to split it"
     return [f"{size}, {reason}{spread}"]
@@ -313,8 +317,8 @@ def _advice(figures: Figures, processes: list[ProcessInfo]) -> str:
     others = _used_by_others(processes)
     if needed > figures.total:
         return "use a smaller tensor: this one is larger than the whole device."
-    if figures.refused_by == "source":
-        return "see why the custom allocator refuses; its own limits apply."
+    if figures.refused_by in {"source", "overlap"}:
+        return "see what the custom allocator does: its own limits apply."
     if figures.other_stream.largest >= figures.rounded:
         return (
             "allocate on the stream whose free memory this is, or free the rest of its segment: "

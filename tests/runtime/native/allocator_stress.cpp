@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Four threads use both caching allocators over a driver that fails now and then and whose events
-// take a while. Built with sanitizers; ends with status 0 if the books are in balance.
+// Four threads use both caching allocators, private pools, captures and histories over a driver that
+// fails now and then and whose events take a while. Built with sanitizers; ends with status 0 if the books are in balance.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -93,6 +93,11 @@ DriverTable make_driver() {
   };
   driver.CtxSynchronize = []() -> CUresult { return CUDA_SUCCESS; };
   driver.ThreadExchangeStreamCaptureMode = [](int *) -> CUresult { return CUDA_SUCCESS; };
+  driver.MemGetInfo = [](std::size_t *free, std::size_t *total) -> CUresult {
+    *total = CAPACITY;
+    *free = static_cast<std::size_t>(std::max<std::int64_t>(0, CAPACITY - taken));
+    return CUDA_SUCCESS;
+  };
   driver.MemHostAlloc = [](void **pointer, std::size_t bytes, unsigned) -> CUresult {
     *pointer = std::malloc(bytes);
     return CUDA_SUCCESS;
@@ -122,6 +127,39 @@ void check_snapshot(DeviceAllocator &allocator) {
   }
 }
 
+int *thread_token() {
+  static thread_local int token;
+  return &token;
+}
+
+bool is_this_thread(void *context, CUstream) { return context == thread_token(); }
+
+// A pool in which this thread allocates for a while, sometimes as a capture does.
+class Routed {
+ public:
+  Routed(DeviceAllocator &device, PoolId id, bool capturing)
+      : device_(device), id_(id), capturing_(capturing) {
+    device_.retain_pool(id_, nullptr, id.second % 2, id.second % 3);
+    require(device_.begin_route(id_, is_this_thread, thread_token(), capturing_), "a pool is there");
+  }
+  ~Routed() {
+    require(device_.end_route(id_, thread_token(), capturing_), "a route ends once");
+    require(device_.drop_pool(id_), "a user leaves once");
+  }
+
+ private:
+  DeviceAllocator &device_;
+  PoolId id_;
+  bool capturing_;
+};
+
+void look(DeviceAllocator &device, unsigned choice) {
+  if (choice == 0) device.start_history(StackUse::all, 500, 2, false);
+  if (choice == 1) device.stop_history();
+  if (choice == 2) require(device.trace().size() <= 500, "a history is bounded");
+  if (choice == 3) device.note_snapshot(), device.pool_stats(), device.balance();
+}
+
 void work(DeviceAllocator &device, PinnedAllocator &pinned, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<Storage *> held;
@@ -130,8 +168,15 @@ void work(DeviceAllocator &device, PinnedAllocator &pinned, unsigned seed) {
     held.clear();
   };
   current_context = CONTEXT;
+  std::unique_ptr<Routed> route;
   for (int step = 0; step < 20000; ++step) {
     const unsigned choice = random() % 100;
+    if (step % 50 == 0) {
+      route.reset();
+      const PoolId pool(0, 1 + random() % 5);
+      if (random() % 2) route = std::make_unique<Routed>(device, pool, random() % 4 == 0);
+      look(device, random() % 8);
+    }
     if (choice < 50) {
       const std::size_t most[] = {4096, 3 << 20, 60 << 20};
       const std::size_t bytes = 1 + random() % most[random() % 3];
@@ -164,6 +209,7 @@ void work(DeviceAllocator &device, PinnedAllocator &pinned, unsigned seed) {
     }
     if (held.size() > 60) drop_all();
   }
+  route.reset();
   drop_all();
 }
 
@@ -185,6 +231,8 @@ int main(int argc, char **) {
   for (std::thread &thread : threads) thread.join();
   current_context = CONTEXT;
   require(device.empty_cache() == CUDA_SUCCESS, "the cache can be emptied");
+  for (const auto &[id, reserved] : device.pool_stats())
+    require(reserved.of[ALL_POOLS].current == 0, "pools give everything back");
   DeviceStats stats = device.stats();
   stats.each([](Stat &stat) { require(stat.current == 0, "every counter comes back to zero"); });
   require(stats.device_allocs == stats.device_frees, "every segment goes back");

@@ -51,6 +51,7 @@ cdef extern from "flambeau/driver/virtual/entries/table.hpp" namespace "flambeau
     void apply_order()
     void apply_progress()
     uint64_t clock_now()
+    void finish_work()
     uint64_t used_bytes_of(int physical)
     CUresult lose(int ordinal, CUresult status)
     cdef cppclass KernelEngine:
@@ -68,6 +69,31 @@ cdef extern from "flambeau/driver/virtual/entries/table.hpp" namespace "flambeau
     CUresult add_function(int, const KernelCode*, CUfunction*)
     uint64_t context_life(int)
     CUresult forget_module(int, uint64_t, const vector[uint64_t]&, const vector[uint64_t]&)
+    void change_checks "flambeau::vgpu::set_checks"(unsigned)
+    void change_watched "flambeau::vgpu::set_watched"(uint64_t, const KernelCode*)
+    cdef cppclass CheckHooks:
+        int (*stack)() noexcept nogil
+        void (*prepare)(uint64_t) noexcept nogil
+    cdef cppclass Actor:
+        string work, access, source, stream
+        cbool is_kernel
+        unsigned block[3]
+        unsigned thread[3]
+        int stack
+    cdef cppclass Finding:
+        unsigned check
+        string problem, space
+        uint64_t address, bytes, block_begin, block_bytes, count
+        Actor actor, other
+        cbool has_block
+        long long distance
+        int born_stack, died_stack
+    cdef cppclass Findings:
+        vector[Finding] take()
+    cdef cppclass Checker:
+        CheckHooks hooks
+        Findings findings
+    Checker& checker()
 
 cdef extern from "flambeau/runtime/scalar_type.hpp" namespace "flambeau" nogil:
     enum ScalarType:
@@ -258,3 +284,79 @@ def unregister(int ordinal, uint64_t life, functions, variables):
     with nogil:
         status = forget_module(ordinal, life, handles, pointers)
     return status
+
+
+# -- checks ----------------------------------------------------------------------------------------
+
+cdef int _present_stack() noexcept nogil:
+    if not PyGILState_Check():
+        return -1
+    with gil:
+        try:
+            from flambeau.driver.virtual.checks import stacks
+            return stacks.capture()
+        except Exception:  # noqa: BLE001 - a report without a stack is better than none
+            return -1
+
+
+cdef void _prepare(uint64_t function) noexcept nogil:
+    with gil:
+        try:
+            from flambeau.driver.virtual.modules import watched_code
+            code = watched_code(function)
+        except Exception as error:  # noqa: BLE001 - the kernel still runs, unwatched
+            import warnings
+            code = 0
+            try:
+                warnings.warn(f"a kernel cannot be checked: {error}", RuntimeWarning, stacklevel=1)
+            except Warning:
+                pass
+        change_watched(function, <const KernelCode*><uintptr_t>code)
+
+
+checker().hooks.stack = _present_stack
+checker().hooks.prepare = _prepare
+
+
+def finish():
+    with nogil:
+        finish_work()
+
+
+def set_checks(unsigned checks):
+    with nogil:
+        change_checks(checks)
+
+
+cdef dict _actor(const Actor& a):
+    return {
+        "work": a.work.decode(errors="replace"),
+        "access": a.access.decode(),
+        "block": (a.block[0], a.block[1], a.block[2]) if a.is_kernel else None,
+        "thread": (a.thread[0], a.thread[1], a.thread[2]) if a.is_kernel else None,
+        "source": a.source.decode(errors="replace"),
+        "stream": a.stream.decode(errors="replace"),
+        "stack": a.stack,
+    }
+
+
+def take_findings():
+    cdef vector[Finding] found = checker().findings.take()
+    cdef size_t i
+    result = []
+    for i in range(found.size()):
+        f = &found[i]
+        result.append({
+            "check": <int>f.check,
+            "problem": f.problem.decode(),
+            "space": f.space.decode(),
+            "address": f.address,
+            "size": f.bytes,
+            "actor": _actor(f.actor),
+            "other": _actor(f.other) if f.other.work.size() else None,
+            "block": (f.block_begin, f.block_bytes, f.distance) if f.has_block else None,
+            "born_stack": f.born_stack,
+            "died_stack": f.died_stack,
+            "count": f.count,
+        })
+    return result

@@ -3,6 +3,7 @@
 // None of it is a driver call, so none of it moves the clock.
 #pragma once
 #include "entries/call.hpp"
+#include "kernel/function.hpp"
 
 namespace flambeau::vgpu {
 
@@ -61,6 +62,44 @@ inline std::uint64_t used_bytes_of(int physical) {
     }
   });
   return bytes;
+}
+
+// Let all work of all devices run. Errors stay where they are.
+inline void finish_work() {
+  if (!running()) return;
+  Machine &machine = *process().machine.load();
+  std::unique_lock<std::mutex> lock(machine.mutex);
+  std::vector<NodePtr> nodes;
+  for (Device &device : machine.devices) {
+    for (NodePtr &node : device.context.frontier()) nodes.push_back(std::move(node));
+  }
+  machine.wait(lock, nodes);
+}
+
+// Turn checks on and off; no work is pending. What is in memory by now counts as written.
+inline void set_checks(unsigned checks) {
+  Checker &all = checker();
+  all.on = checks;
+  all.ledger.clear();
+  with_machine([&](Machine &m) {
+    all.host.clear();
+    if (!checks) return;
+    for (const Device &device : m.devices) {
+      for (const auto &entry : device.arena.allocations()) {
+        if (!entry.second.imported) all.ledger.add_allocation(entry.first, entry.second.bytes, true, -1);
+      }
+    }
+    all.since = ++ledger_epoch;
+  });
+}
+
+inline void set_watched(std::uint64_t function, const ptx::KernelCode *code) {
+  with_machine([&](Machine &m) {
+    const auto found = m.functions.find(reinterpret_cast<CUfunction>(function));
+    if (found == m.functions.end()) return;
+    found->second->watched = code;
+    found->second->watchable = code != nullptr;
+  });
 }
 
 // The device answers `status` from now on. 101 if there is no such device.

@@ -9,6 +9,7 @@
 #pragma once
 #include <csignal>
 
+#include "checks/checker.hpp"
 #include "machine.hpp"
 
 namespace flambeau::vgpu {
@@ -54,6 +55,14 @@ inline void Machine::sleep(std::unique_lock<std::mutex> &lock) {
   }
 }
 
+// A submission's ticket, with the epoch at which its task was made. What was made before the checks
+// were turned on is not checked.
+inline TicketPtr ticket_of(const Node &node) {
+  if (!node.check || node.task->epoch < checker().since) return nullptr;
+  node.check->epoch = node.task->epoch;
+  return node.check;
+}
+
 inline void Machine::execute(std::unique_lock<std::mutex> &lock, const NodePtr &node) {
   Context &context = *node->context;
   EngineTimes &engines = context.device->engines;
@@ -62,6 +71,7 @@ inline void Machine::execute(std::unique_lock<std::mutex> &lock, const NodePtr &
   Report report;
   ready_.erase(node->sequence);
   running_ = node;
+  node->task->ticket = ticket_of(*node);
   lock.unlock();
   node->task->run(*this, context, start, report);
   lock.lock();
@@ -83,6 +93,12 @@ inline void Machine::hand_over(const NodePtr &node) {
   handed_ = node;
   start_executor();
   work_changed_.notify_all();
+}
+
+// The host knows that a node is done.
+inline void Machine::reach(const Node &node) {
+  clock.advance_to(node.end);
+  if (node.check && checking()) checker().host.join(node.check->before);
 }
 
 // Wait until all targets (null ones count as done) are; the host's clock moves to their end.
@@ -120,7 +136,7 @@ inline CUresult Machine::wait(std::unique_lock<std::mutex> &lock,
     if (stopping_) return CUDA_ERROR_DEINITIALIZED;
   }
   for (const NodePtr &target : targets) {
-    if (target) clock.advance_to(target->end);
+    if (target) reach(*target);
   }
   return CUDA_SUCCESS;
 }
@@ -136,7 +152,7 @@ inline bool Machine::poll(std::unique_lock<std::mutex> &lock, const std::vector<
   }
   if (!unfinished) {
     for (const NodePtr &target : targets) {
-      if (target) clock.advance_to(target->end);
+      if (target) reach(*target);
     }
     return true;
   }

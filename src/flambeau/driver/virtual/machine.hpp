@@ -90,6 +90,13 @@ class Machine {
   std::shared_ptr<const ptx::MemoryMap> memory_map(Context &context);
 
   void wake() { work_changed_.notify_all(); }
+  // The newest change of blocks that all work which has not run was submitted after.
+  std::uint64_t oldest_epoch(std::uint64_t otherwise) const {
+    for (const auto &entry : unfinished_) {
+      if (entry.second->check) return entry.second->check->epoch;
+    }
+    return otherwise;
+  }
   bool stop();   // false if its thread could not be stopped
   void drop_work();   // after stop(): nodes hold each other, so they do not go by themselves
 
@@ -102,6 +109,7 @@ class Machine {
   void make_ready(const NodePtr &node, std::vector<NodePtr> &finished);
   void finish(const NodePtr &node);
   void settle_remote();
+  void reach(const Node &node);
   void start_executor();
   void run_executor();
   void execute(std::unique_lock<std::mutex> &lock, const NodePtr &node);

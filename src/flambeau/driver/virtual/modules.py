@@ -22,9 +22,12 @@ class _Module:
     life: int
     loaded: LoadedModule
     variables: list[int]
+    text: str
     functions: dict[str, int] = field(default_factory=dict)
+    watched: LoadedModule | None = None
 
 
+_owners: dict[int, tuple[_Module, str]] = {}  # of functions, by handle
 _handles = itertools.count(1)  # of all machines, so that none means a module of another one
 
 
@@ -61,7 +64,7 @@ class VirtualModules:
             _machine.unregister(device, life, [], variables)
             raise
         handle = next(_handles)
-        self._modules[handle] = _Module(device, life, loaded, variables)
+        self._modules[handle] = _Module(device, life, loaded, variables, text)
         return handle
 
     def function(self, module: int, name: str) -> int:
@@ -73,6 +76,7 @@ class VirtualModules:
                 raise errors.from_status(500, f"The module has no kernel {name!r}; it has {have}.")
             code = found.loaded.kernels[name]
             found.functions[name] = _machine.register_function(found.device, code)
+            _owners[found.functions[name]] = (found, name)
         return found.functions[name]
 
     def parameter_sizes(self, module: int, name: str) -> tuple[int, ...]:
@@ -98,13 +102,28 @@ class VirtualModules:
         del self._modules[module]
         functions = list(found.functions.values())
         _machine.unregister(found.device, found.life, functions, found.variables)
+        for function in functions:
+            _owners.pop(function, None)
         found.loaded.close()
+        if found.watched is not None:
+            found.watched.close()
 
     def _find(self, module: int) -> _Module:
         found = self._modules.get(module)
         if found is None:
             raise errors.from_status(400, f"{module!r} is not the handle of a loaded module.")
         return found
+
+
+def watched_code(function: int) -> int:
+    """The address of a function's code that tells a watcher of each access; compiled once."""
+    from flambeau.driver.virtual.ptx.loader import load
+
+    module, name = _owners[function]
+    if module.watched is None:
+        places = iter([address for address, _ in module.loaded.globals.values()])
+        module.watched = load(module.text, lambda *_: next(places), watched=True)
+    return module.watched.kernels[name]
 
 
 def _ptx_text(image: bytes) -> str:

@@ -99,6 +99,7 @@ inline bool reset_process() {
   if (!machine->stop()) return false;
   machine->drop_work();
   delete machine;
+  checker().forget();
   return true;
 }
 

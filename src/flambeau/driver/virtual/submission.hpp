@@ -1,9 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // How work enters the graph and leaves it: stream order, the default stream's rules, completion.
 #pragma once
+#include "checks/checker.hpp"
 #include "machine.hpp"
 
 namespace flambeau::vgpu {
+
+// What the checks note of work that is submitted now.
+inline TicketPtr new_ticket(Stream &stream) {
+  Checker &all = checker();
+  auto ticket = std::make_shared<Ticket>();
+  if (!stream.number) stream.number = ++all.streams;
+  ticket->stream = stream.number;
+  ticket->count = ++stream.steps;
+  ticket->epoch = all.ledger.epoch();
+  ticket->before = all.host;
+  ticket->before.raise(ticket->stream, ticket->count);
+  ticket->stream_name = stream.name;
+  ticket->stack = stack_of_call;
+  return ticket;
+}
 
 inline NodePtr Machine::new_node(Stream &stream) {
   auto node = std::make_shared<Node>();
@@ -12,6 +28,7 @@ inline NodePtr Machine::new_node(Stream &stream) {
   node->stream_name = stream.name;
   node->blocking = stream.blocking();
   node->floor = clock.now() + LAUNCH_LATENCY;
+  if (checking()) node->check = new_ticket(stream);
   return node;
 }
 

@@ -6,12 +6,14 @@
 // and work looks memory up as it was when it was submitted. Each tenure of a block has valid bytes
 // of its own.
 #pragma once
-#include <atomic>
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
+
+#include "ticket.hpp"
 
 namespace flambeau::vgpu {
 
@@ -56,15 +58,15 @@ struct Holding {
   // The first byte of the range that nobody wrote; its end if there is none.
   std::uint64_t first_invalid(std::uint64_t address, std::uint64_t bytes) const {
     if (all_valid) return address + bytes;
-    const std::uint64_t at = address - begin;
-    if (bytes <= 64 && !valid.empty() && at / 64 == (at + bytes - 1) / 64 && at + bytes <= size) {
-      const std::uint64_t mask = bytes == 64 ? ~0ull : (1ull << bytes) - 1;
-      const std::uint64_t missing = ~(valid[at / 64] >> (at % 64)) & mask;
-      return missing ? address + static_cast<std::uint64_t>(__builtin_ctzll(missing)) : address + bytes;
+    if (valid.empty()) return address;
+    std::uint64_t at = address - begin;
+    const std::uint64_t last = std::min(at + bytes, size);
+    while (at < last) {
+      const std::uint64_t missing = ~valid[at / 64] >> (at % 64);
+      if (missing) return std::min(begin + at + static_cast<std::uint64_t>(__builtin_ctzll(missing)), address + bytes);
+      at = (at / 64 + 1) * 64;
     }
-    std::uint64_t byte = address;
-    while (byte < address + bytes && is_valid(byte)) ++byte;
-    return byte;
+    return address + bytes;
   }
 };
 
@@ -79,7 +81,7 @@ struct Tenure {
 
 class Ledger {
  public:
-  std::uint64_t epoch() const { return epoch_.load(); }
+  std::uint64_t epoch() const { return ledger_epoch.load(); }
 
   // Memory of the driver's own allocation; as long as nobody cuts it into blocks it is one block.
   void add_allocation(std::uint64_t begin, std::uint64_t bytes, bool all_valid, int stack) {
@@ -112,12 +114,12 @@ class Ledger {
     for (auto it = from->holdings.rbegin(); it != from->holdings.rend(); ++it) {
       if (!(*it)->covers(begin)) continue;
       if ((*it)->begin != begin || (*it)->died != NEVER) break;
-      (*it)->died = ++epoch_;
+      (*it)->died = ++ledger_epoch;
       (*it)->died_stack = stack;
       return;
     }
     HoldingPtr gone = tenure(begin, requested, size, true, -1);   // from before the check was on
-    gone->died = ++epoch_;
+    gone->died = ++ledger_epoch;
     gone->died_stack = stack;
     from->holdings.push_back(gone);
   }
@@ -130,9 +132,11 @@ class Ledger {
     found.known = true;
     for (auto it = in->holdings.rbegin(); it != in->holdings.rend(); ++it) {
       if ((*it)->born > epoch || !(*it)->covers(address)) continue;
+      if ((*it)->died <= epoch && epoch < in->forgotten) return {};
       found.holding = *it;
       return found;
     }
+    if (epoch < in->forgotten) return {};   // a graph that was captured long ago
     std::uint64_t closest = NEVER;
     for (const HoldingPtr &held : in->holdings) {
       if (held->born > epoch || held->died <= epoch) continue;
@@ -155,6 +159,7 @@ class Ledger {
     bool is_cut = false;   // into blocks by an allocator
     std::vector<HoldingPtr> holdings;   // oldest first
     std::size_t tidy_at = 1024;
+    std::uint64_t forgotten = 0;        // what ended up to then may be missing
   };
 
   HoldingPtr tenure(std::uint64_t begin, std::uint64_t requested, std::uint64_t size, bool all_valid,
@@ -163,7 +168,7 @@ class Ledger {
     made->begin = begin;
     made->requested = requested;
     made->size = size;
-    made->born = ++epoch_;
+    made->born = ++ledger_epoch;
     made->born_stack = stack;
     made->all_valid = all_valid;
     return made;
@@ -186,14 +191,17 @@ class Ledger {
     auto &all = allocation.holdings;
     std::size_t kept = 0;
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (all[i]->died > oldest || i + 256 >= all.size()) all[kept++] = std::move(all[i]);
+      if (all[i]->died > oldest || i + 256 >= all.size()) {
+        all[kept++] = std::move(all[i]);
+      } else {
+        allocation.forgotten = std::max(allocation.forgotten, all[i]->died);
+      }
     }
     all.resize(kept);
     allocation.tidy_at = 2 * kept + 1024;
   }
 
   std::mutex mutex_;
-  std::atomic<std::uint64_t> epoch_{0};
   std::map<std::uint64_t, Allocation> allocations_;
 };
 

@@ -3,6 +3,7 @@
 // happened before it.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -10,6 +11,9 @@
 #include <vector>
 
 namespace flambeau::vgpu {
+
+// Moves on with each change of what the ledger knows of blocks.
+inline std::atomic<std::uint64_t> ledger_epoch{0};
 
 // How far each stream had come, as far as somebody knows.
 class VectorClock {

@@ -27,6 +27,7 @@ class Call {
   explicit Call(Nanoseconds cost = CALL_COST) : status_(process().gate.load()) {
     last_refusal.status = CUDA_SUCCESS;
     if (status_ != CUDA_SUCCESS) return;
+    if (checking()) stack_of_call = present_stack();
     machine_ = process().machine.load();
     lock_ = std::unique_lock<std::mutex>(machine_->mutex);
     machine_->clock.advance(cost);

@@ -97,8 +97,21 @@ inline bool pack_parameters(const ptx::KernelInfo &info, void **parameters, void
   return true;
 }
 
+// Have Python make a function's watched code. It takes its lock, so the machine's is not held.
+inline void make_watched(CUfunction handle) {
+  if (process().gate.load() != CUDA_SUCCESS || !checker().hooks.prepare) return;
+  {
+    Machine &machine = *process().machine.load();
+    std::lock_guard<std::mutex> guard(machine.mutex);
+    const auto found = machine.functions.find(handle);
+    if (found == machine.functions.end() || found->second->watched || !found->second->watchable) return;
+  }
+  checker().hooks.prepare(reinterpret_cast<std::uint64_t>(handle));
+}
+
 inline CUresult launch(CUfunction handle, const LaunchShape &shape, CUstream s, void **parameters,
                        void **extra) {
+  if (checking()) make_watched(handle);
   Call call(SUBMISSION_COST);
   const Function *f = function_of(call, handle);
   Stream *stream = work_stream(call, s);
@@ -111,6 +124,7 @@ inline CUresult launch(CUfunction handle, const LaunchShape &shape, CUstream s, 
   if (!pack_parameters(f->info(), parameters, extra, packed)) return CUDA_ERROR_INVALID_VALUE;
   auto task = std::make_unique<KernelTask>(handle, f->code, shape, std::move(packed));
   task->set_device(f->context->device->model);
+  task->set_watched(f->watched);
   return call.launch(*stream, std::move(task));
 }
 

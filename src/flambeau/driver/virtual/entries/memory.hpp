@@ -22,6 +22,23 @@ inline CUresult MemAlloc(CUdeviceptr *pointer, std::size_t bytes) {
   }
   ++call.machine().memory_epoch;
   *pointer = made->begin;
+  if (checking()) checker().ledger.add_allocation(made->begin, bytes, false, stack_of_call);
+  return CUDA_SUCCESS;
+}
+
+// A caching allocator says how it cuts its memory: 0 a block is given back, 1 handed out, 2 held
+// already, with contents that count as written. `bytes` of its `size` were asked for.
+inline CUresult MemNoteBlock(CUdeviceptr block, std::size_t bytes, std::size_t size, int state) {
+  if (!checking()) return CUDA_SUCCESS;
+  Call call(0);
+  if (call.failed()) return call.status();
+  Ledger &ledger = checker().ledger;
+  if (state == 0) {
+    ledger.release(block, bytes, size, stack_of_call);
+  } else {
+    const std::uint64_t oldest = call.machine().oldest_epoch(ledger.epoch());
+    ledger.hold(block, bytes, size, state == 2, state == 2 ? -1 : stack_of_call, oldest);
+  }
   return CUDA_SUCCESS;
 }
 
@@ -41,6 +58,7 @@ inline CUresult MemFree(CUdeviceptr pointer) {
   const CUresult waited = call.wait(context, context.frontier());
   if (waited != CUDA_SUCCESS) return waited;
   if (!place.device->arena.free(pointer)) return CUDA_ERROR_INVALID_VALUE;
+  if (checking()) checker().ledger.drop_allocation(pointer);
   ++call.machine().memory_epoch;
   return CUDA_SUCCESS;
 }

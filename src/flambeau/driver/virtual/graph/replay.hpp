@@ -9,12 +9,13 @@ namespace flambeau::vgpu {
 // Work that is done once a launch. The graph and all its launches share it.
 class ReplayTask final : public Task {
  public:
-  explicit ReplayTask(std::shared_ptr<Task> task) : task_(std::move(task)) {}
+  explicit ReplayTask(std::shared_ptr<Task> task) : task_(std::move(task)) { epoch = task_->epoch; }
   Engine engine() const override { return task_->engine(); }
   bool compiled() const override { return task_->compiled(); }
   bool brief() const override { return task_->brief(); }
   int poll_patience() const override { return task_->poll_patience(); }
   void run(Machine &machine, Context &context, Nanoseconds start, Report &report) override {
+    task_->ticket = ticket;
     task_->run(machine, context, start, report);
   }
 

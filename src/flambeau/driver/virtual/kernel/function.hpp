@@ -19,6 +19,8 @@ inline KernelEngine &kernel_engine() {
 struct Function {
   Context *context = nullptr;
   const ptx::KernelCode *code = nullptr;
+  const ptx::KernelCode *watched = nullptr;   // the same with watched accesses, once a check wanted it
+  bool watchable = true;                      // until that turns out not to compile
   int max_dynamic_shared = 0;   // set by cuFuncSetAttribute; 0: what fits without opting in
   int carveout = -1;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products as work: checked here, computed by NumPy on the executor thread.
 #pragma once
+#include "flambeau/driver/virtual/checks/ranges.hpp"
 #include "flambeau/driver/virtual/memory/transfer.hpp"
 #include "flambeau/runtime/scalar_type.hpp"
 
@@ -42,6 +43,7 @@ class GemmTask final : public Task {
 
   void run(Machine &machine, Context &context, Nanoseconds, Report &report) override {
     if (!allowed(machine, report)) return;
+    if (ticket && checking()) check();
     char message[512] = "";
     report.status = gemm_function()(&args_, message, sizeof message);
     if (report.status != CUDA_SUCCESS) report.fault = std::string("A matrix product failed: ") + message;
@@ -55,6 +57,29 @@ class GemmTask final : public Task {
     if (rows == 0 || columns == 0 || batch == 0) return 0;
     return static_cast<std::uint64_t>((batch - 1) * stride + (rows - 1) * ld + columns) *
            static_cast<std::uint64_t>(item);
+  }
+
+  // Row by row: what lies between the rows is not touched.
+  void check() const {
+    const GemmArgs &g = args_;
+    RangeChecks checks(ticket, "a matrix product");
+    const auto each_row = [&](CUdeviceptr at, std::int64_t rows, std::int64_t columns, std::int64_t ld,
+                              std::int64_t stride, bool writes) {
+      const auto item = static_cast<std::uint64_t>(item_bytes[g.dtype]);
+      for (std::int64_t batch = 0; batch < g.batch; ++batch) {
+        for (std::int64_t row = 0; row < rows; ++row) {
+          const std::uint64_t begin = at + static_cast<std::uint64_t>(batch * stride + row * ld) * item;
+          const std::uint64_t bytes = static_cast<std::uint64_t>(columns) * item;
+          if (writes) checks.write(begin, bytes); else checks.read(begin, bytes);
+        }
+      }
+    };
+    if (g.k > 0) {
+      each_row(g.a, g.transpose_a ? g.k : g.m, g.transpose_a ? g.m : g.k, g.lda, g.stride_a, false);
+      each_row(g.b, g.transpose_b ? g.n : g.k, g.transpose_b ? g.k : g.n, g.ldb, g.stride_b, false);
+    }
+    if (g.beta != 0) each_row(g.c, g.m, g.n, g.ldc, g.stride_c, false);
+    each_row(g.c, g.m, g.n, g.ldc, g.stride_c, true);
   }
 
   bool allowed(Machine &machine, Report &report) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A kernel launch as work, and the report of what went wrong in it.
 #pragma once
+#include "flambeau/driver/virtual/checks/watcher.hpp"
 #include "flambeau/driver/virtual/memory/place.hpp"
 #include "function.hpp"
 
@@ -30,6 +31,7 @@ class KernelTask final : public Task {
              std::vector<char> parameters)
       : function_(function), code_(code), shape_(shape), parameters_(std::move(parameters)) {}
 
+  void set_watched(const ptx::KernelCode *code) { watched_ = code; }
   // It may wait in device code for the host.
   bool brief() const override { return false; }
   // A grid that leaves multiprocessors free runs beside others; those that fill the device queue up.
@@ -60,6 +62,12 @@ class KernelTask final : public Task {
     launch.multiprocessors = model.multiprocessors;
     launch.clock_start = static_cast<std::uint64_t>(static_cast<double>(start) * 1e-9 * model.clock_hz());
     ptx::Outcome outcome{};
+    std::unique_ptr<GridWatcher> watcher;
+    if (ticket && watched_ && checking()) {
+      watcher = std::make_unique<GridWatcher>(checker(), ticket, *kernel_engine().info(watched_));
+      launch.code = watched_;
+      launch.watcher = watcher.get();
+    }
     kernel_engine().run(&launch, &outcome);
     report.duration = kernel_time(model, outcome.global_bytes, outcome.operations) +
                       cycles_time(model, static_cast<double>(outcome.clock_cycles));
@@ -70,7 +78,7 @@ class KernelTask final : public Task {
 
  private:
   CUfunction function_;
-  const ptx::KernelCode *code_;
+  const ptx::KernelCode *code_, *watched_ = nullptr;
   LaunchShape shape_;
   std::vector<char> parameters_;
   bool fills_device_ = false;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 
+#include "flambeau/driver/virtual/checks/ranges.hpp"
 #include "place.hpp"
 #include "pressure.hpp"
 
@@ -68,6 +69,10 @@ class CopyTask final : public Task {
   void run(Machine &machine, Context &context, Nanoseconds, Report &report) override {
     const Transfer &t = transfer_;
     if (!allowed(machine, report) || !hold(t.to, t.bytes, report)) return;
+    if (ticket && checking()) {
+      RangeChecks checks(ticket, "a copy");
+      if (staged_) checks.write(t.to, t.bytes); else checks.copy(t.to, t.from, t.bytes);
+    }
     const void *from = staged_ ? staged_.get() : reinterpret_cast<const void *>(t.from);
     std::memmove(reinterpret_cast<void *>(t.to), from, t.bytes);
     report.duration = transfer_duration(t, context.device->model);
@@ -109,6 +114,7 @@ template <class Value> class FillTask final : public Task {
       }
     }
     if (!hold(to_, bytes, report)) return;
+    if (ticket && checking()) RangeChecks(ticket, "a fill").write(to_, bytes);
     std::fill_n(reinterpret_cast<Value *>(to_), count_, value_);
     report.duration = COPY_OVERHEAD + transfer_time(static_cast<double>(bytes),
                                                     context.device->model.memory_bandwidth);

@@ -56,6 +56,7 @@ def create_kernel(
     uses_clock: bool,
     global_bytes: float,
     operations: float,
+    watched: bool = False,
 ) -> int:
     """Make the executor's record of a compiled kernel; its address.
 

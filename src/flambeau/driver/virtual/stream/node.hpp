@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "flambeau/driver/table.hpp"
+#include "flambeau/driver/virtual/checks/ticket.hpp"
 #include "flambeau/driver/virtual/clock.hpp"
 #include "flambeau/driver/virtual/graph/description.hpp"
 
@@ -39,6 +40,9 @@ class Task {
   // What it is, for those who look into a graph. By default a kernel that a library launched.
   virtual void describe(WorkDescription &work) const { work.name = "kernel"; }
   virtual void run(Machine &machine, Context &context, Nanoseconds start, Report &report) = 0;
+
+  std::uint64_t epoch = ledger_epoch.load();   // when it was made; of a graph's, when it was captured
+  TicketPtr ticket;   // of the submission that runs now, while a check is on
 };
 
 struct Node;
@@ -61,6 +65,7 @@ struct Node {
   // A marker that publishes an interprocess event's completion, or waits for one of another process.
   std::shared_ptr<SharedEvent> publishes, awaits;
   std::uint64_t ticket = 0;
+  TicketPtr check;   // while a check is on
 
   bool is_marker() const { return !task; }
 };
@@ -68,6 +73,7 @@ struct Node {
 // Make `node` wait for `earlier`, which may be null or done.
 inline void add_edge(const NodePtr &earlier, const NodePtr &node) {
   if (!earlier) return;
+  if (earlier->check && node->check) node->check->before.join(earlier->check->before);
   if (earlier->done) {
     node->floor = std::max(node->floor, earlier->end);
     return;
