@@ -18,6 +18,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math as _math
+import os as _os
 from typing import Any
 
 from flambeau.driver.errors import AcceleratorError, OutOfMemoryError
@@ -54,6 +55,8 @@ _LAZY = {
     "Generator": "flambeau.runtime._generator",
     "Stream": "flambeau.cuda._base",
     "default_generator": "flambeau.runtime._generator",
+    "from_dlpack": "flambeau.utils.dlpack",
+    "from_file": "flambeau.interop.files",
     "get_device_module": "flambeau.cuda._base",
     "get_rng_state": "flambeau.random",
     "initial_seed": "flambeau.random",
@@ -61,6 +64,7 @@ _LAZY = {
     "return_types": "flambeau.ops",
     "seed": "flambeau.random",
     "set_rng_state": "flambeau.random",
+    "to_dlpack": "flambeau.utils.dlpack",
 }
 
 
@@ -156,3 +160,8 @@ globals().update(_dtype.dtypes)
 globals().update(_dtype.constants)
 globals().update(_install.namespace())
 __all__ += [*_dtype.dtypes, *_dtype.constants, *_install.namespace()]  # noqa: PLE0604
+
+if "TORCH_CUDA_SANITIZER" in _os.environ:
+    from flambeau.cuda import _sanitizer as _cuda_sanitizer
+
+    _cuda_sanitizer.enable_from_environment()

@@ -17,15 +17,21 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from flambeau.driver.virtual.models import MODELS, DeviceModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from flambeau.driver.virtual.checks import CheckError, CheckReport, Checks, CheckWarning
+
 __all__ = [
+    "CheckError",
+    "CheckReport",
+    "CheckWarning",
     "DeviceModel",
+    "checks",
     "clear_faults",
     "clock",
     "enable",
@@ -40,6 +46,67 @@ __all__ = [
 ]
 
 DeviceModel.__module__ = __name__
+
+
+def checks(*names: str, mode: Literal["raise", "warn", "collect"] = "raise") -> Checks:
+    """Watch each access to device memory inside a ``with`` block.
+
+    Kernels run from separate, slower code meanwhile; outside they run as ever. Work that is pending
+    when the block begins and ends is waited for.
+
+    Parameters
+    ----------
+    *names
+        ``"memory"``: accesses outside of tensors and to freed ones. ``"init"``: kernels that read
+        what nobody has written. ``"race"``: accesses that nothing orders. ``"all"``, the default:
+        all three.
+    mode
+        What becomes of reports when the block ends. ``"raise"``: `CheckError` with all of them.
+        ``"warn"``: a `CheckWarning` for each. ``"collect"``: they are only kept.
+
+    Returns
+    -------
+    Checks
+        A context manager. It gives itself, with a list ``reports`` of `CheckReport`, and
+        ``collect()`` to fill that before the block ends.
+
+    Raises
+    ------
+    ValueError
+        There is no such check or mode.
+    RuntimeError
+        This process uses real GPUs.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> with torch.virtual.checks("init", mode="collect") as found:
+    ...     total = torch.empty(4, device="cuda").sum()
+    >>> found.reports[0].problem
+    'that nobody has written'
+    """
+    from flambeau import driver
+    from flambeau.driver.virtual import checks as own
+    from flambeau.driver.virtual import config
+    from flambeau.driver.virtual.driver import VirtualDriver
+
+    current = driver.peek()
+    if current is not None and not isinstance(current, VirtualDriver):
+        raise RuntimeError(
+            "checks see the accesses of virtual GPUs, and this process uses real ones; "
+            "run it with FLAMBEAU_VIRTUAL=1, or use NVIDIA's compute-sanitizer"
+        )
+    if mode not in {"raise", "warn", "collect"}:
+        raise ValueError(f"mode is 'raise', 'warn' or 'collect', not {mode!r}")
+    return own.Checks(config.parse_checks(",".join(names or ("all",))), mode)
+
+
+def __getattr__(name: str) -> Any:
+    if name in {"CheckError", "CheckReport", "CheckWarning"}:
+        from flambeau.driver.virtual import checks as own
+
+        return getattr(own, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def models() -> Mapping[str, DeviceModel]:

@@ -72,6 +72,54 @@ def test_std_functions_of_complex_numbers(gpu: Any) -> None:
     np.testing.assert_allclose(create(code)(torch.from_numpy(z).to(gpu)).cpu().numpy(), want)
 
 
+FUNCTIONS = {
+    "exp": np.exp, "log": np.log, "log10": np.log10, "log2": np.log2, "sqrt": np.sqrt,
+    "sin": np.sin, "cos": np.cos, "tan": np.tan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh,
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh,
+    "acosh": np.arccosh, "atanh": np.arctanh, "conj": np.conj, "abs": np.abs, "arg": np.angle,
+    "real": np.real, "imag": np.imag, "norm": lambda z: np.abs(z) ** 2,
+    "polar(x.real() * 0 + 1.5).real() *": lambda z: 1.5 * z,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "tolerance"), [("complex64", 5e-6), ("complex128", 1e-14)])
+@pytest.mark.parametrize("first", range(0, len(FUNCTIONS), 8))
+def test_every_function_of_complex_numbers(
+    gpu: Any, name: str, tolerance: float, first: int
+) -> None:
+    chosen = dict(list(FUNCTIONS.items())[first : first + 8])
+    outputs = ", ".join(f"T& o{k}" for k in range(len(chosen)))
+    body = " ".join(f"o{k} = std::{function}(x);" for k, function in enumerate(chosen))
+    rng = np.random.default_rng(3)
+    z = (2 * rng.normal(size=400) + 2j * rng.normal(size=400)).astype(name)
+    code = f"template <typename T> void k(T x, {outputs}) {{ {body} }}"
+    results = create_multi(code, len(chosen))(torch.from_numpy(z).to(gpu))
+    for result, function in zip(results, chosen.values(), strict=True):
+        want = function(z.astype("complex128"))
+        apart = np.abs(result.cpu().numpy() - want) / (1 + np.abs(want))
+        assert apart.max() < tolerance, function
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_arithmetic_of_complex_numbers(gpu: Any, dtype: str) -> None:
+    code = """template <typename T> void k(T x, T y, T& a, T& b, T& c, T& d) {
+      a = x * y + 2 - y / 3.0 + 1 / x;  b = x;  b /= y;  b += 1;  b *= x;  b -= y;
+      c = std::pow(x, y) + std::pow(x, 2);  d = T(x == y, -x != +y);
+    }"""
+    x = np.array([1 + 2j, 1e-3 - 1j, 2, -1j, 3e30 + 3e30j], dtype)
+    y = np.array([1 - 1j, 2, 2, 0.5j, 1e30 + 2e30j], dtype)
+    a, b, c, d = create_multi(code, 4)(torch.from_numpy(x).to(gpu), torch.from_numpy(y).to(gpu))
+    u, v = x[:4].astype("complex128"), y[:4].astype("complex128")
+    rtol = 2e-6 if dtype == "complex64" else 1e-13
+    np.testing.assert_allclose(a.cpu().numpy()[:4], u * v + 2 - v / 3 + 1 / u, rtol, rtol)
+    np.testing.assert_allclose(b.cpu().numpy()[:4], (u / v + 1) * u - v, rtol, rtol)
+    np.testing.assert_allclose(c.cpu().numpy()[:4], u**v + u**2, rtol, rtol)
+    assert d.tolist() == [1j, 1j, 1 + 1j, 1j, 1j]
+    quotient = create("template <typename T> T k(T x, T y) { return x / y; }")
+    large = quotient(torch.from_numpy(x).to(gpu), torch.from_numpy(y).to(gpu))[4].item()
+    assert large == pytest.approx(1.8 - 0.6j, rel=1e-6)
+
+
 def test_a_complex_extra_needs_complex_inputs(gpu: Any) -> None:
     with pytest.raises(RuntimeError, match="an extra argument is complex"):
         create(SCALE, a=1)(cuda([1.0]), a=1j)

@@ -53,10 +53,10 @@ def check_balance(figures: Any) -> None:
     assert figures.reserved == figures.allocated + figures.pending + free_parts
     kinds = (figures.own, figures.other_stream, figures.other_pool, figures.other_kind)
     assert sum(kind.bytes for kind in kinds) == free_parts
-    rows = dict(
-        (name.strip(), int(amount))
+    rows = {
+        name.strip(): int(amount)
         for amount, name in re.findall(r"^ +(\d+)  ([a-z,. ]+)$", str(figures), re.M)
-    )
+    }
     above = ["free", "other processes", "context, modules and other allocations"]
     above += ["reserved by this allocator"]
     assert sum(rows.get(name, 0) for name in above) == figures.total

@@ -292,3 +292,55 @@ def test_memory_freed_while_a_capture_runs_waits_for_its_end() -> None:
         c.empty_cache()
         assert c.memory_snapshot(pool) == []
     """)
+
+
+# --- with graphs --------------------------------------------------------------------------------
+
+
+def test_a_capture_becomes_a_user_of_the_pools_that_it_enters() -> None:
+    pool, graph = c.MemPool(), c.CUDAGraph()
+    x = torch.ones(1000, device="cuda")
+    with c.graph(graph):
+        y = x * 2
+        with c.use_mem_pool(pool):
+            z = x * 3
+    assert pool.id in graph.pools()
+    assert pool.use_count() == 2
+    graph.replay()
+    assert (float(y[0]), float(z[0])) == (2.0, 3.0)
+    graph.reset()
+    assert pool.use_count() == 1
+
+
+def test_graphs_may_share_a_pool() -> None:
+    x = torch.ones(2 * MIB, device="cuda")
+    graphs = [c.CUDAGraph(), c.CUDAGraph()]
+    shared = c.graph_pool_handle()
+    for graph in graphs:
+        with c.graph(graph, pool=shared):
+            y = x + 1
+        graph.replay()
+        del y
+    assert segments(shared) == [20 * MIB]
+    for graph in graphs:
+        c.empty_cache()
+        assert segments(shared) == [20 * MIB]
+        graph.reset()
+    c.empty_cache()
+    assert segments(shared) == []
+
+
+def test_a_pool_may_go_while_a_capture_runs() -> None:
+    pool, graph = c.MemPool(), c.CUDAGraph()
+    x = torch.ones(1000, device="cuda")
+    with c.use_mem_pool(pool):
+        of_bytes(MIB)
+    identity = pool.id
+    with c.graph(graph):
+        y = x * 2
+        del pool
+        z = y + 1
+    graph.replay()
+    assert float(z[0]) == 3.0
+    c.empty_cache()
+    assert segments(identity) == []

@@ -44,7 +44,8 @@ def _top(
 @_app.command(
     name="run",
     no_args_is_help=True,
-    options_metavar="[--virtual [MODEL][:N]] [--schedule POLICY]",
+    options_metavar="[--virtual [MODEL][:N]] [--schedule POLICY] [--check CHECKS] "
+    "[--sanitize[=MODE]]",
 )
 def _run(  # flambeau.cli.run reads the arguments; this is their description
     script: Annotated[
@@ -63,6 +64,22 @@ def _run(  # flambeau.cli.run reads the arguments; this is their description
         typer.Option(
             metavar="POLICY",
             help="Order of work on virtual GPUs: fifo, random:SEED or adversarial.",
+        ),
+    ] = None,
+    check: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="CHECKS",
+            help="Watch memory accesses on virtual GPUs: memory, init, race, some or all; "
+            "if something is found the exit status is 3.",
+        ),
+    ] = None,
+    sanitize: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="[=MODE]",
+            help="Find accesses that no stream orders: raise (the default), warn or collect; "
+            "if something is found the exit status is 3.",
         ),
     ] = None,
 ) -> None:

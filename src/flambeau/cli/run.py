@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Request", "UsageError", "main", "parse"]
 
 DEFAULT_MACHINE = "h200:1"
+CHECKS_FAILED = 3
+_SANITIZER_MODES = ("raise", "warn", "collect")
 _GPU_NODES = ("/dev/nvidia[0-9]*", "/proc/driver/nvidia/gpus/*", "/dev/dxg", "/dev/nvhost-ctrl-gpu")
 _MACHINE = re.compile(r"[A-Za-z0-9_-]*(:\d+)?")
 
@@ -47,6 +49,10 @@ class Request:
         The virtual GPUs, as ``FLAMBEAU_VIRTUAL`` takes them; None if none were asked for.
     schedule
         In which order virtual GPUs do their work; None for the default.
+    checks
+        What to watch accesses to memory for, as ``FLAMBEAU_CHECK`` takes it; None for nothing.
+    sanitize
+        The mode of the stream sanitizer; None leaves it to the environment.
     """
 
     kind: Literal["script", "module", "code"]
@@ -54,6 +60,8 @@ class Request:
     arguments: list[str] = field(default_factory=list)
     machine: str | None = None
     schedule: str | None = None
+    checks: str | None = None
+    sanitize: str | None = None
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -65,9 +73,54 @@ def main(arguments: Sequence[str]) -> None:
         choose_devices(request)
     except UsageError as error:
         fail(str(error))
+    if request.sanitize is not None:
+        switch_on_sanitizer(request.sanitize)
     _torch_face.install()
     _torch_face.install_in_children()
-    execute.run(request.kind, request.target, request.arguments)
+    try:
+        execute.run(request.kind, request.target, request.arguments)
+    except SystemExit as end:
+        if end.code in (None, 0):
+            report_checks()
+            report_races()
+        raise
+    report_checks()
+    report_races()
+
+
+def switch_on_sanitizer(mode: str) -> None:
+    """Switch the stream sanitizer on in this process and in its children."""
+    from flambeau.cuda import _sanitizer
+
+    os.environ[_sanitizer.VARIABLE] = mode
+    _sanitizer.enable_from_environment()
+
+
+def report_races() -> None:
+    """If the stream sanitizer found something, end the process with `CHECKS_FAILED`."""
+    sanitizer = sys.modules.get("flambeau.cuda._sanitizer")
+    count = 0 if sanitizer is None else len(sanitizer.cuda_sanitizer.errors)
+    if count:
+        races = "race" if count == 1 else "races"
+        print(f"flambeau run: the stream sanitizer found {count} {races}", file=sys.stderr)
+        raise SystemExit(CHECKS_FAILED)
+
+
+def report_checks() -> None:
+    """If checks were on and found something, say what, and end the process with `CHECKS_FAILED`.
+
+    Only for programs that ended well: others have a status of their own, and what was found is
+    written when the driver shuts down.
+    """
+    from flambeau import driver
+    from flambeau.driver.virtual.driver import VirtualDriver
+
+    if not os.environ.get("FLAMBEAU_CHECK") or not isinstance(driver.peek(), VirtualDriver):
+        return
+    from flambeau.driver.virtual import checks
+
+    if checks.print_summary():
+        raise SystemExit(CHECKS_FAILED)
 
 
 def fail(message: str) -> NoReturn:
@@ -88,7 +141,7 @@ def parse(arguments: Sequence[str]) -> Request:
         An option is unknown or lacks its value, or there is nothing to run.
     """
     rest = list(arguments)
-    machine = schedule = None
+    machine = schedule = checks = sanitize = None
     while rest:
         word = rest.pop(0)
         option, has_value, value = word.partition("=")
@@ -96,15 +149,19 @@ def parse(arguments: Sequence[str]) -> Request:
             machine = value if has_value else _machine_value(rest)
         elif option == "--schedule":
             schedule = value if has_value else _value(option, rest)
+        elif option == "--check":
+            checks = value if has_value else _value(option, rest)
+        elif option == "--sanitize":
+            sanitize = _sanitizer_mode(value if has_value else "raise")
         elif word in ("-m", "-c"):
             kind: Literal["module", "code"] = "module" if word == "-m" else "code"
-            return Request(kind, _value(word, rest), rest, machine, schedule)
+            return Request(kind, _value(word, rest), rest, machine, schedule, checks, sanitize)
         elif word == "--" and rest:
-            return Request("script", rest[0], rest[1:], machine, schedule)
+            return Request("script", rest[0], rest[1:], machine, schedule, checks, sanitize)
         elif word.startswith("-"):
             raise UsageError(f"no such option: {option} (options of the script go after it)")
         else:
-            return Request("script", word, rest, machine, schedule)
+            return Request("script", word, rest, machine, schedule, checks, sanitize)
     raise UsageError("nothing to run: give a SCRIPT, -m MODULE or -c CODE")
 
 
@@ -112,6 +169,13 @@ def _value(option: str, rest: list[str]) -> str:
     if not rest:
         raise UsageError(f"{option} needs a value")
     return rest.pop(0)
+
+
+def _sanitizer_mode(mode: str) -> str:
+    if mode not in _SANITIZER_MODES:
+        known = ", ".join(_SANITIZER_MODES)
+        raise UsageError(f"--sanitize has no mode {mode!r}; there are {known}")
+    return mode
 
 
 def _machine_value(rest: list[str]) -> str:
@@ -125,11 +189,12 @@ def choose_devices(request: Request) -> None:
     Raises
     ------
     UsageError
-        There is no such model or policy.
+        There is no such model, policy or check, or checks without virtual GPUs.
     """
     try:
         config.parse_plan(request.machine or "")
         config.parse_schedule(request.schedule or "fifo")
+        config.parse_checks(request.checks or "")
     except ValueError as error:
         raise UsageError(str(error)) from error
     if request.machine is not None:
@@ -143,6 +208,10 @@ def choose_devices(request: Request) -> None:
         )
     if request.schedule is not None:
         os.environ["FLAMBEAU_SCHEDULE"] = request.schedule
+    if request.checks is not None:
+        if not os.environ.get("FLAMBEAU_VIRTUAL"):
+            raise UsageError("--check watches virtual GPUs: add --virtual")
+        os.environ["FLAMBEAU_CHECK"] = request.checks
 
 
 def has_gpu() -> bool:

@@ -146,15 +146,17 @@ from flambeau.driver.errors import AcceleratorError, OutOfMemoryError
 from flambeau.runtime._cuda_device import DeviceGuard as _DeviceGuard  # noqa: F401 - torch's name
 
 if TYPE_CHECKING:
-    from flambeau.cuda import _gpu_trace as _gpu_trace
+    from flambeau.cuda import _gpu_trace as _gpu_trace, graph_annotations, graphs
     from flambeau.cuda import _sanitizer as _sanitizer
     from flambeau.cuda import comm, jiterator, nvtx
     from flambeau.cuda._compiled_kernel import _compile_kernel as _compile_kernel
     from flambeau.cuda._explain import explain
+    from flambeau.cuda.graphs import CUDAGraph, export_dot, export_graph_data, graph
     from flambeau.cuda._properties import _CudaDeviceProperties as _CudaDeviceProperties
 
 __all__ = [
     "AcceleratorError",
+    "CUDAGraph",
     "CUDAPluggableAllocator",
     "CudaError",
     "DeferredCudaCallError",
@@ -186,6 +188,8 @@ __all__ = [
     "empty_cache",
     "expect_no_sync",
     "explain",
+    "export_dot",
+    "export_graph_data",
     "get_allocator_backend",
     "get_arch_list",
     "get_device_capability",
@@ -197,7 +201,10 @@ __all__ = [
     "get_rng_state_all",
     "get_stream_from_external",
     "get_sync_debug_mode",
+    "graph",
+    "graph_annotations",
     "graph_pool_handle",
+    "graphs",
     "has_half",
     "has_magma",
     "host_memory_stats",
@@ -264,8 +271,12 @@ _LATER = {
     "_CudaDeviceProperties": "flambeau.cuda._properties",
     "_compile_kernel": "flambeau.cuda._compiled_kernel",
     "explain": "flambeau.cuda._explain",
+    "CUDAGraph": "flambeau.cuda.graphs",
+    "export_dot": "flambeau.cuda.graphs",
+    "export_graph_data": "flambeau.cuda.graphs",
+    "graph": "flambeau.cuda.graphs",
 }
-_LATER_MODULES = ("jiterator", "nvtx", "comm", "_gpu_trace", "_sanitizer")
+_LATER_MODULES = ("jiterator", "nvtx", "comm", "_gpu_trace", "_sanitizer", "graph_annotations", "graphs", "_graph_annotations")
 
 _lazy_call(remember_visible_devices)
 

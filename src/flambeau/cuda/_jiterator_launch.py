@@ -249,7 +249,9 @@ class Program:
         found = self._kernels.get(key)
         if found is None:
             function = self._compile(device, signature, shape)
-            found = self._kernels[key] = Kernel(function, launch_signature(signature, shape))
+            found = self._kernels[key] = Kernel(
+                function, launch_signature(signature, shape), name="jiterator"
+            )
         return found
 
     def _compile(self, device: int, signature: Signature, shape: Shape) -> int:

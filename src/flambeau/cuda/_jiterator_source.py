@@ -151,7 +151,7 @@ def cuda_type(name: str) -> str:
 
 def launch_signature(signature: Signature, shape: Shape) -> str:
     """The letters of `Kernel` for the parameters of `kernel_source`."""
-    letters = "P" * (signature.outputs + len(signature.inputs))
+    letters = "P" * signature.outputs + "R" * len(signature.inputs)
     for kind in signature.extras:
         letters += {bool: "q", int: "q", float: "d", complex: "dd"}[kind]
     return letters + ("qB" if shape.access.startswith("strided") else "q")

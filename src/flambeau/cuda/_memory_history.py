@@ -285,6 +285,45 @@ def _dump_snapshot(
         pickle.dump(snapshot, file, protocol=4)
 
 
+def _save_segment_usage(
+    filename: str = "output.svg", snapshot: dict[str, Any] | None = None
+) -> None:
+    """Write a flame graph of the segments as SVG.
+
+    Parameters
+    ----------
+    filename
+        The file.
+    snapshot
+        What `_snapshot` returned; None takes one.
+    """
+    from flambeau.cuda import _memory_viz
+
+    _write(filename, _memory_viz.segments(_snapshot() if snapshot is None else snapshot))
+
+
+def _save_memory_usage(
+    filename: str = "output.svg", snapshot: dict[str, Any] | None = None
+) -> None:
+    """Write a flame graph of the memory as SVG.
+
+    Parameters
+    ----------
+    filename
+        The file.
+    snapshot
+        What `_snapshot` returned; None takes one.
+    """
+    from flambeau.cuda import _memory_viz
+
+    _write(filename, _memory_viz.memory(_snapshot() if snapshot is None else snapshot))
+
+
+def _write(filename: str, text: str) -> None:
+    with open(filename, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
     """The stack of who allocated a live block, innermost frame first.
 

@@ -129,9 +129,16 @@ class MemPool:
 
 def _release(device: int, identity: tuple[int, int]) -> None:
     """One user less; the memory of a dead pool is freed where that may wait."""
-    if _allocator_pools.drop_pool(device, identity):
-        if not _allocator_pools.pool_users(device, identity):
-            _state.defer_call(partial(_allocator_pools.flush_dead, device))
+    known = _allocator_pools.drop_pool(device, identity)
+    if known and not _allocator_pools.pool_users(device, identity):
+        _state.defer_call(partial(_allocator_pools.flush_dead, device))
+
+
+def _tell_captures(device: int, identity: tuple[int, int]) -> None:
+    """A graph that is being captured becomes a user of the pool."""
+    graphs = sys.modules.get("flambeau.runtime._graph")  # nobody captures unless it is loaded
+    if graphs is not None:
+        graphs.note_pool(device, identity)
 
 
 @contextmanager
@@ -172,6 +179,7 @@ def use_mem_pool(pool: MemPool, device: DeviceArgument = None) -> Iterator[None]
         )
     _allocator_pools.begin_for_this_thread(home, identity)
     try:
+        _tell_captures(home, identity)
         yield
     finally:
         _allocator_pools.end_for_this_thread(home, identity)

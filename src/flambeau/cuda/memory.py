@@ -29,6 +29,8 @@ from flambeau.cuda._memory_history import (  # noqa: F401 - torch has them here
     _memory_metadata_supported,
     _record_memory_history,
     _record_memory_history_legacy,
+    _save_memory_usage,
+    _save_segment_usage,
     _set_memory_metadata,
     _snapshot,
     memory_snapshot,

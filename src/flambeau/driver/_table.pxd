@@ -54,6 +54,8 @@ cdef extern from "flambeau/driver/table.hpp" namespace "flambeau" nogil:
         CUfunction func
         unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes
         void** kernelParams
+    cdef struct CUgraphEdgeData:
+        unsigned char from_port, to_port, type
     cdef struct CUhostNodeParams:
         CUhostFn fn
         void* userData
@@ -156,14 +158,14 @@ cdef extern from "flambeau/driver/table.hpp" namespace "flambeau" nogil:
         CUresult (*Spin)(int64_t, CUstream) noexcept nogil
         CUresult (*StreamBeginCapture)(CUstream, int) noexcept nogil
         CUresult (*StreamEndCapture)(CUstream, CUgraph*) noexcept nogil
-        CUresult (*StreamGetCaptureInfo)(CUstream, int*, uint64_t*, CUgraph*, const CUgraphNode**, size_t*) noexcept nogil
+        CUresult (*StreamGetCaptureInfo)(CUstream, int*, uint64_t*, CUgraph*, const CUgraphNode**, const CUgraphEdgeData**, size_t*) noexcept nogil
         CUresult (*GraphDestroy)(CUgraph) noexcept nogil
         CUresult (*GraphInstantiateWithFlags)(CUgraphExec*, CUgraph, uint64_t) noexcept nogil
         CUresult (*GraphExecDestroy)(CUgraphExec) noexcept nogil
         CUresult (*GraphLaunch)(CUgraphExec, CUstream) noexcept nogil
         CUresult (*GraphGetNodes)(CUgraph, CUgraphNode*, size_t*) noexcept nogil
-        CUresult (*GraphGetEdges)(CUgraph, CUgraphNode*, CUgraphNode*, size_t*) noexcept nogil
-        CUresult (*GraphNodeGetDependencies)(CUgraphNode, CUgraphNode*, size_t*) noexcept nogil
+        CUresult (*GraphGetEdges)(CUgraph, CUgraphNode*, CUgraphNode*, CUgraphEdgeData*, size_t*) noexcept nogil
+        CUresult (*GraphNodeGetDependencies)(CUgraphNode, CUgraphNode*, CUgraphEdgeData*, size_t*) noexcept nogil
         CUresult (*GraphNodeGetType)(CUgraphNode, int*) noexcept nogil
         CUresult (*GraphKernelNodeGetParams)(CUgraphNode, CUkernelNodeParams*) noexcept nogil
         CUresult (*GraphHostNodeGetParams)(CUgraphNode, CUhostNodeParams*) noexcept nogil

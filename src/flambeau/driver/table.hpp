@@ -33,6 +33,8 @@ struct CUkernelNodeParams {
   void *kern;
   CUcontext ctx;
 };
+// How one node waits for another: on which port, and of which type; all zero for the whole node.
+struct CUgraphEdgeData { unsigned char from_port, to_port, type, reserved[5]; };
 struct CUhostNodeParams {
   CUhostFn fn;
   void *userData;
@@ -191,15 +193,17 @@ struct GemmArgs {
   X(StreamBeginCapture, CUresult(CUstream s, int mode))                                          \
   X(StreamEndCapture, CUresult(CUstream s, CUgraph *graph))                                      \
   X(StreamGetCaptureInfo, CUresult(CUstream s, int *status, std::uint64_t *id, CUgraph *graph,   \
-                                   const CUgraphNode **dependencies, std::size_t *count))        \
+                                   const CUgraphNode **dependencies,                             \
+                                   const CUgraphEdgeData **edges, std::size_t *count))           \
   X(GraphDestroy, CUresult(CUgraph graph))                                                       \
   X(GraphInstantiateWithFlags, CUresult(CUgraphExec *exec, CUgraph graph, std::uint64_t flags))  \
   X(GraphExecDestroy, CUresult(CUgraphExec exec))                                                \
   X(GraphLaunch, CUresult(CUgraphExec exec, CUstream s))                                         \
   X(GraphGetNodes, CUresult(CUgraph graph, CUgraphNode *nodes, std::size_t *count))              \
   X(GraphGetEdges, CUresult(CUgraph graph, CUgraphNode *from, CUgraphNode *to,                   \
-                            std::size_t *count))                                                 \
-  X(GraphNodeGetDependencies, CUresult(CUgraphNode node, CUgraphNode *found, std::size_t *count)) \
+                            CUgraphEdgeData *edges, std::size_t *count))                         \
+  X(GraphNodeGetDependencies, CUresult(CUgraphNode node, CUgraphNode *found,                     \
+                                       CUgraphEdgeData *edges, std::size_t *count))              \
   X(GraphNodeGetType, CUresult(CUgraphNode node, int *type))                                     \
   X(GraphKernelNodeGetParams, CUresult(CUgraphNode node, CUkernelNodeParams *parameters))        \
   X(GraphHostNodeGetParams, CUresult(CUgraphNode node, CUhostNodeParams *parameters))            \

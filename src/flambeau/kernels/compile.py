@@ -139,6 +139,8 @@ def compile_source(
     target = driver.current().code_target(device)
     expression = "" if 'extern "C"' in source and name.isidentifier() else name
     own = target.arch if arch is None else f"{target.arch.partition('_')[0]}_{arch}"
+    if target.kind == "ptx" and not {"-lineinfo", "--generate-line-info"} & set(options):
+        options = (*options, "-lineinfo")  # so that faults and checks name lines of the source
     arguments = (f"--gpu-architecture={own}", *_with_common_options(options))
     if not use_cache:
         image, lowered_name = _compile(source, expression, target.kind, arguments)

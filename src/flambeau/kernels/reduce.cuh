@@ -160,7 +160,9 @@ __device__ inline void reduce_per_block(
     Out *out, int64 *out_index, const In *in, const ReduceShape &shape, typename Op::State *partial) {
   const int64 o = blockIdx.x / shape.slices, slice = blockIdx.x % shape.slices;
   const In *row = in + input_offset(o, shape.kept);
-  const int64 length = (shape.count + shape.slices - 1) / shape.slices;
+  // Slices start at whole memory lines, so that no load of a warp touches one line more than it must.
+  const int64 share = (shape.count + shape.slices - 1) / shape.slices;
+  const int64 length = shape.slices > 1 ? (share + 1023) / 1024 * 1024 : share;
   const int64 first = slice * length < shape.count ? slice * length : shape.count;
   const int64 last = first + length < shape.count ? first + length : shape.count;
   typename Op::State state =

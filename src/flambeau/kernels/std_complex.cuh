@@ -98,8 +98,9 @@ template <class R> __device__ inline complex<R> cosh(complex<R> x) {
 template <class R> __device__ inline complex<R> tanh(complex<R> x) {
   // Beyond this the quotient of two overflowing numbers is 1 to the last bit.
   if (::fabs(x.re) > R(44)) return complex<R>(::copysign(R(1), x.re), ::copysign(R(0), ::sin(R(2) * x.im)));
-  const R bottom = ::cosh(R(2) * x.re) + ::cos(R(2) * x.im);
-  return complex<R>(::sinh(R(2) * x.re) / bottom, ::sin(R(2) * x.im) / bottom);
+  // In terms of the sine and tangent of the parts nothing cancels near a pole.
+  const R t = ::tan(x.im), s = ::sinh(x.re), beta = R(1) + t * t, bottom = R(1) + beta * s * s;
+  return complex<R>(beta * ::cosh(x.re) * s / bottom, t / bottom);
 }
 template <class R> __device__ inline complex<R> sin(complex<R> x) { return over_i(sinh(times_i(x))); }
 template <class R> __device__ inline complex<R> cos(complex<R> x) { return cosh(times_i(x)); }

@@ -18,6 +18,9 @@ Number = bool | int | float | complex
 RoundingMode = Literal["trunc", "floor"] | None
 
 
+_ADD, _SUB = OPS["_add"], OPS["_sub"]
+
+
 def _check_alpha(name: str, input: Tensor | Number, other: Tensor | Number, alpha: Number) -> None:
     category = category_of(promote_kinds((kind_of(input), kind_of(other))))
     if isinstance(alpha, bool) and category > 0:
@@ -67,6 +70,8 @@ def add(
     >>> torch.add(torch.tensor([1, 2]), 10, alpha=2)
     tensor([21, 22])
     """
+    if type(alpha) is int and alpha == 1:
+        return _ADD.binary(input, other, out)
     return _scaled("add", input, other, alpha, out, False)
 
 
@@ -75,6 +80,8 @@ def sub(
     input: Tensor, other: Tensor | Number, *, alpha: Number = 1, out: Tensor | None = None
 ) -> Tensor:
     """Subtract ``alpha * other`` from a tensor; parameters as for `add`."""
+    if type(alpha) is int and alpha == 1:
+        return _SUB.binary(input, other, out)
     return _scaled("sub", input, other, alpha, out, False)
 
 
@@ -86,11 +93,15 @@ def rsub(input: Tensor, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
 
 def _add_(self: Tensor, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """Add ``alpha * other`` to this tensor and return it."""
+    if type(alpha) is int and alpha == 1:
+        return _ADD.binary_in_place(self, other)
     return _scaled("add", self, other, alpha, None, True)
 
 
 def _sub_(self: Tensor, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """Subtract ``alpha * other`` from this tensor and return it."""
+    if type(alpha) is int and alpha == 1:
+        return _SUB.binary_in_place(self, other)
     return _scaled("sub", self, other, alpha, None, True)
 
 

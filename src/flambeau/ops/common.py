@@ -155,7 +155,7 @@ def kernel(source: str, name: str, signature: str, device: int) -> Kernel:
     from flambeau.kernels.compile import get_function
     from flambeau.runtime._launch import Kernel
 
-    return Kernel(get_function(source, name, device), signature)
+    return Kernel(get_function(source, name, device), signature, name=name)
 
 
 def _forget_kernels() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from flambeau.interop import array_interface
 from flambeau.ops.promotion import get_default_dtype
 from flambeau.ops.registry import FUNCTIONS, public
 from flambeau.runtime import _dtype, _tensor
@@ -53,12 +54,13 @@ def tensor(
     Parameters
     ----------
     data
-        A number, nested sequences of numbers, a NumPy array, or a tensor.
+        A number, nested sequences of numbers, a NumPy array, a tensor, or another library's array:
+        an object with ``__cuda_array_interface__`` or ``__dlpack__``.
     dtype
         By default what the data need: bool, int64, the default floating-point dtype, or the
         array's own.
     device
-        By default the default device, for a tensor its own.
+        By default the default device, for a tensor or another library's array its own.
     requires_grad
         Whether gradients shall be recorded for it.
     pin_memory
@@ -85,6 +87,9 @@ def tensor(
         from flambeau.ops import host
 
         made = host.tensor_of(data, None if dtype is None else dtype.code)
+    elif (foreign := _from_foreign(data)) is not None:
+        made = foreign.to(device=device, dtype=dtype, copy=True)
+        return _finished(made, made.device, pin_memory, requires_grad)
     else:
         made = _tensor.from_sequence(data, dtype)
     return _finished(made, device, pin_memory, requires_grad)
@@ -97,12 +102,14 @@ def as_tensor(data: Any, dtype: dtype | None = None, device: Device = None) -> T
     Parameters
     ----------
     data
-        A tensor, a NumPy array, or what `tensor` takes.
+        A tensor, a NumPy array, another library's, or what `tensor` takes.
     dtype, device
         Where these differ from the data's own a copy is made.
     """
     if isinstance(data, Tensor):
         return data.to(device=device, dtype=dtype)
+    if not _is_array(data) and (foreign := _from_foreign(data)) is not None:
+        return foreign.to(device=device, dtype=dtype)
     if _is_array(data) and data.ndim:
         return from_numpy(data).to(
             device=get_default_device() if device is None else device, dtype=dtype
@@ -119,18 +126,71 @@ def asarray(
     copy: bool | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Make a tensor; `copy` True always copies, False refuses to, None copies where needed."""
-    if copy:
+    """Make a tensor, sharing the memory of `obj` where possible.
+
+    Parameters
+    ----------
+    obj
+        A tensor, a NumPy array, another library's array, a DLPack capsule, an object with a buffer
+        (its bytes are taken as elements of `dtype`), or what `tensor` takes.
+    dtype, device
+        By default the object's own.
+    copy
+        True: always copy. False: never. None: where needed.
+    requires_grad
+        Whether gradients shall be recorded for it.
+
+    Raises
+    ------
+    ValueError
+        ``copy=False``, and this object, dtype or device needs a copy.
+    """
+    source = _shared(obj, dtype)
+    if source is None:
+        if copy is False:
+            raise ValueError(
+                f"can't alias arbitrary sequence into a tensor: a {type(obj).__name__} has no "
+                "memory to share, and copy=False was given"
+            )
         made = tensor(obj, dtype=dtype, device=device)
     else:
-        made = as_tensor(obj, dtype, device)
-        shared = isinstance(obj, Tensor) and made.data_ptr() == obj.data_ptr()
-        if copy is False and not shared and not (_is_array(obj) and made.device.type == "cpu"):
+        made = source.to(device=device, dtype=dtype, copy=bool(copy))
+        if copy is False and made is not source:
             raise ValueError(
-                "can't alias tensor: copy=False was given and this dtype, device or type of "
-                "object needs a copy"
+                f"can't alias tensor with dtype {source.dtype} on {source.device} into dtype "
+                f"{made.dtype} on {made.device}, and copy=False was given"
             )
     return made.requires_grad_() if requires_grad else made
+
+
+def _shared(obj: Any, dtype: dtype | None) -> Tensor | None:
+    """Make a tensor over an object's memory; None if it has none."""
+    if isinstance(obj, Tensor):
+        return obj
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(obj, numpy.ndarray):
+        return from_numpy(obj)
+    if _is_array(obj):  # a scalar
+        return None
+    foreign = _from_foreign(obj)
+    if foreign is None and type(obj).__name__ == "PyCapsule":
+        from flambeau.utils.dlpack import from_dlpack
+
+        foreign = from_dlpack(obj)
+    if foreign is None and not isinstance(obj, (list, tuple, str, int, float, complex)):
+        try:
+            view = memoryview(obj)
+        except TypeError:
+            return None
+        return frombuffer(view, dtype=dtype or get_default_dtype())
+    return foreign
+
+
+def _from_foreign(data: Any) -> Tensor | None:
+    """Make a tensor over another library's array; None if it is no such thing."""
+    if isinstance(data, (list, tuple, int, float, complex)):
+        return None
+    return array_interface.from_foreign(data)
 
 
 @public(method=False)
@@ -426,5 +486,10 @@ def __array__(self: Tensor, dtype: Any = None, copy: Any = None) -> Any:  # noqa
     """What ``numpy.asarray`` asks; shares memory where it can."""
     found = numpy(self)
     if dtype is not None and found.dtype != dtype:
+        if copy is False:
+            raise ValueError(
+                f"a tensor of {found.dtype} becomes an array of {dtype} only by a copy, and "
+                "copy=False was given"
+            )
         return found.astype(dtype)
     return found.copy() if copy else found

@@ -263,7 +263,7 @@ def _fused(input: Tensor, p: float, mask: Tensor | None) -> Tensor:
         rounds = (n - 1) // (width * threads) + 1
     arguments: list[Any] = [out, input, mask if mask is not None else 0, philox, keep, scale]
     arguments += [n, threads]
-    signature = "PPPBddqq"
+    signature = "PRPBddqq"
     if width == 1:
         signature += "B"
         flat = ((n,), (1,), (1,)) if dense else (input.shape, out.stride(), input.stride())

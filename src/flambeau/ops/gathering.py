@@ -260,7 +260,10 @@ def _put_(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False)
         )
     flat = self if self.is_contiguous() else self.contiguous()
     put_at(
-        flat.view(-1), index.reshape(-1), source.reshape(-1), "accumulate" if accumulate else "write"
+        flat.view(-1),
+        index.reshape(-1),
+        source.reshape(-1),
+        "accumulate" if accumulate else "write",
     )
     return self if flat is self else self.copy_(flat)
 

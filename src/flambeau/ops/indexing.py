@@ -75,7 +75,8 @@ def access(
         return
     device = self.get_device()
     layout = pack_layout(shape, values.stride(), rest, spread.stride())
-    made = kernel(_access_source(action, self.dtype.code), "access", "PPPqB", device)
+    signature = "PRRqB" if action == "read" else "RPRqB"
+    made = kernel(_access_source(action, self.dtype.code), "access", signature, device)
     launch_linear(made, device, count, values, self, offsets, count, layout)
 
 
@@ -93,7 +94,7 @@ def element_offsets(self: Tensor, indices: Sequence[tuple[int, Tensor]]) -> Tens
 
             host_indexing.add_offsets(offsets, spread, dim, size, stride, position > 0)
             continue
-        made = kernel(_offset_source(index.dtype.code), "offset", "PPqqiqB", self.get_device())
+        made = kernel(_offset_source(index.dtype.code), "offset", "PRqqiqB", self.get_device())
         layout = pack_layout(shape, offsets.stride(), spread.stride())
         count = offsets.numel()
         launch_linear(

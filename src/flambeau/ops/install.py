@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flambeau.interop import array_interface
 from flambeau.ops import (
     arithmetic,
     creation,
@@ -111,6 +112,7 @@ def namespace() -> dict[str, Any]:
 
 # Registered by being imported.
 _LOADED = (
+    array_interface,
     creation,
     dropout,
     gathering,

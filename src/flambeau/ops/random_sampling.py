@@ -144,7 +144,7 @@ def _bernoulli_on_device(out: Tensor, p: Tensor, generator: Generator | None) ->
     )
     n, device = out.numel(), out.get_device()
     philox = _random.draw(generator, device, 12)
-    _launch(source, "PPBq", device, math.ceil(n / 4), out, p, philox, n)
+    _launch(source, "PRBq", device, math.ceil(n / 4), out, p, philox, n)
 
 
 @public()
@@ -223,7 +223,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     )
     device = rates.get_device()
     philox = _random.draw(generator, device, 20)
-    _launch(source, "PPBq", device, n, out, rates, philox, n)
+    _launch(source, "PRBq", device, n, out, rates, philox, n)
     return out
 
 
@@ -357,7 +357,7 @@ def _choose_on_device(rows: Tensor, num_samples: int, generator: Generator | Non
     height = min(count, _MOST_ROWS)
     philox = _random.draw(generator, device, 4 * math.ceil(count / height))
     grid = (math.ceil(num_samples / _CHOICE_THREADS), height, 1)
-    kernel(source, "draw", "PPPBqqq", device)(
+    kernel(source, "draw", "PRRBqqq", device)(
         device, grid, (_CHOICE_THREADS, 1, 1), 0,
         result, sums, weights, philox, count, categories, num_samples,
     )  # fmt: skip
@@ -464,7 +464,7 @@ def _permute_on_device(n: int, like: Tensor, generator: Generator | None) -> Ten
     )
     device = like.get_device()
     philox = _random.draw(generator, device, n)
-    _launch(source, "PPBq", device, n, places, ordered, philox, n)
+    _launch(source, "PRBq", device, n, places, ordered, philox, n)
     return places
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from flambeau.runtime._tensor import Tensor
 
-__all__ = ["REDUCTIONS", "Reduction", "reduce"]
+__all__ = ["ON_CUDA", "REDUCTIONS", "Reduction", "reduce"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def reduce(
         Which results are wanted; the other is None.
     """
     if input.is_cuda:
-        return _ON_CUDA[name](input, dims, keepdim, out_code, values=values, indices=indices)
+        return ON_CUDA[name](input, dims, keepdim, out_code, values=values, indices=indices)
     from flambeau.ops import host_reductions
 
     if dims is None:
@@ -131,7 +131,7 @@ def _compile(op: ReductionOp, device: int, in_code: int, out_code: int, variant:
     return get_function(source, "kernel", device)
 
 
-_ON_CUDA = {
+ON_CUDA = {
     name: ReductionOp(name, compile=_compile, positions=row.positions)
     for name, row in REDUCTIONS.items()
 }
@@ -139,7 +139,8 @@ _ON_CUDA = {
 
 def sum_code(input: Tensor) -> int:
     """The scalar type of a sum: int64 for bool and integers."""
-    return INT64 if category_of(input.dtype.code) < 2 else input.dtype.code
+    of = input.dtype
+    return INT64 if of.category < 2 else of.code
 
 
 def truth_code(input: Tensor) -> int:

@@ -168,22 +168,26 @@ def inplace_method(name: str, call: Callable[..., Tensor]) -> None:
 
 
 def _register_unary(row: Row, op: ElementwiseOp) -> None:
+    unary, unary_in_place = op.unary, op.unary_in_place
+
     def function(input: Tensor, *, out: Tensor | None = None) -> Any:
-        return op(_tensor_only(input, row.name), out=out)
+        return unary(input, out)
 
     def in_place(self: Tensor) -> Any:
-        return op.in_place(self)
+        return unary_in_place(self)
 
     _describe(function, row, "input")
     _register(row, function, in_place)
 
 
 def _register_binary(row: Row, op: ElementwiseOp) -> None:
+    binary, binary_in_place = op.binary, op.binary_in_place
+
     def function(input: Tensor, other: Tensor | complex, *, out: Tensor | None = None) -> Any:
-        return op(input, other, out=out)
+        return binary(input, other, out)
 
     def in_place(self: Tensor, other: Tensor | complex) -> Any:
-        return op.in_place(self, other)
+        return binary_in_place(self, other)
 
     _describe(function, row, "input, other")
     _register(row, function, in_place)
@@ -195,14 +199,6 @@ def _register(row: Row, function: Callable[..., Any], in_place: Callable[..., An
         in_place.__doc__ = f"Like `{row.name}`, written into this tensor, which is returned."
         for name in (row.name, *filter(None, row.aliases)):
             METHODS[f"{name}_"] = in_place
-
-
-def _tensor_only(value: Tensor, name: str) -> Tensor:
-    if not isinstance(value, Tensor):
-        raise TypeError(
-            f"{name}(): argument 'input' (position 1) must be Tensor, not {type(value).__name__}"
-        )
-    return value
 
 
 _KIND_NOTES = {

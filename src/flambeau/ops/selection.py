@@ -77,13 +77,13 @@ def nonzero_positions(input: Tensor, linear: bool) -> Tensor:
     source = _select_source(input.dtype.code)
     starts = empty((chunks + 1,), dtype=_INT64, device=input.device)
     block = (THREADS, 1, 1)
-    kernel(source, "count", "PPq", device)(device, (chunks, 1, 1), block, 0, starts, flat, n)
+    kernel(source, "count", "PRq", device)(device, (chunks, 1, 1), block, 0, starts, flat, n)
     kernel(source, "scan", "Pq", device)(device, (1, 1, 1), block, 0, starts, chunks)
     total = int(starts[chunks].item())
     out = empty((total,) if linear else (total, input.ndim), dtype=_INT64, device=input.device)
     if out.numel():
         layout = _plain_layout(input.shape)
-        kernel(source, "write", "PPPqiB", device)(
+        kernel(source, "write", "PRRqiB", device)(
             device, (chunks, 1, 1), block, 0, out, starts, flat, n, int(linear), layout
         )
     return out

@@ -58,12 +58,12 @@ def _sort_rows(rows: Tensor, descending: bool) -> tuple[Tensor, Tensor]:
     source, device = _sort_source(rows.dtype.code, descending), rows.get_device()
     chunks = (n + _CHUNK - 1) // _CHUNK
     width = _CHUNK if chunks > 1 else max(2, 1 << (n - 1).bit_length())
-    sort_chunks = kernel(source, "chunks", "PPPqii", device)
+    sort_chunks = kernel(source, "chunks", "PPRqii", device)
     threads = min(THREADS, max(32, width // 2))
     grid = (total // n) * chunks
     sort_chunks(device, (grid, 1, 1), (threads, 1, 1), 0, keys, positions, rows, n, chunks, width)
     if chunks > 1:
-        merge = kernel(source, "merge", "PPPPqqq", device)
+        merge = kernel(source, "merge", "PPRRqqq", device)
         spare = new_like(rows, rows.shape), new_like(rows, rows.shape, _INT32)
         width = _CHUNK
         while width < n:
@@ -362,7 +362,7 @@ def _scan(name: str, input: Tensor, dim: int, dtype: dtype | None) -> Tensor:
     result = new_like(rows, rows.shape, of)
     operation = {"cumsum": "Plus", "cumprod": "Times"}[name]
     source = _scan_source(operation, input.dtype.code, of.code)
-    made = kernel(source, "scan", "PPq", input.get_device())
+    made = kernel(source, "scan", "PRq", input.get_device())
     made(input.get_device(), (rows.numel() // n, 1, 1), (THREADS, 1, 1), 0, result, rows, n)
     return result.movedim(-1, dim) if input.ndim else result
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.ops import return_types
 from flambeau.ops.common import store_out, wrap_dim, wrap_dims
-from flambeau.ops.reductions import reduce, sum_code, truth_code
+from flambeau.ops.reductions import ON_CUDA, reduce, sum_code, truth_code
 from flambeau.ops.registry import OPS, public
 from flambeau.runtime import _dtype
 from flambeau.runtime._tensor import Tensor
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from flambeau.runtime._dtype import dtype
 
     Dims = int | Sequence[int] | None
+
+
+_SUM = ON_CUDA["sum"]
 
 
 def _reduced(
@@ -65,7 +68,12 @@ def sum(
     >>> torch.arange(6).reshape(2, 3).sum(1)
     tensor([ 3, 12])
     """
-    return _reduced("sum", input, dim, keepdim, dtype.code if dtype else sum_code(input), out)
+    code = dtype.code if dtype else sum_code(input)
+    if dim is None and out is None and not keepdim:
+        result = _SUM.full(input, code)
+        if result is not None:
+            return result
+    return _reduced("sum", input, dim, keepdim, code, out)
 
 
 @public()

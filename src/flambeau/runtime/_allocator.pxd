@@ -3,7 +3,7 @@
 """The caching allocators, for compiled callers."""
 from flambeau.driver._table cimport CUstream
 from flambeau.runtime._allocator_types cimport (
-    AllocatorSettings, Block, DeviceAllocator, PinnedAllocator, StackNode, Storage,
+    AllocatorSettings, Block, DeviceAllocator, HostSettings, PinnedAllocator, StackNode, Storage,
 )
 
 # A block of at least `bytes` for work on `stream`; one reference. Raises OutOfMemoryError.
@@ -25,6 +25,9 @@ cdef bint is_pinned_address(const void* address) except -1
 
 # What the other faces of the allocators read.
 cdef AllocatorSettings settings
+cdef HostSettings host_settings
+cdef double initial_fraction                            # of each device that may be reserved at first
+cdef bint idle_settings                                 # warn of settings that prove to do nothing
 cdef DeviceAllocator* allocators[64]                    # by device; null before its first use
 cdef PinnedAllocator* pinned                            # null before its first use
 cdef DeviceAllocator* allocator_of(int device) except NULL

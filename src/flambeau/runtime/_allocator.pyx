@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # distutils: language = c++
 """The caching allocators: device memory in stream order, pinned and ordinary host memory."""
-from libc.stdint cimport int64_t, uintptr_t
+from libc.stdint cimport uintptr_t
 from libcpp.string cimport string
 
 from flambeau.driver._table cimport (
@@ -10,8 +10,8 @@ from flambeau.driver._table cimport (
 )
 from flambeau.runtime cimport _state
 from flambeau.runtime._allocator_types cimport (
-    AllocationFailure, AllocatorSettings, Block, DeviceAllocator, FreeMemory, HostBlock,
-    HostSettings, Metadata, PinnedAllocator, PoolId, Refusal, SegmentSource, StackNode, StreamUse, allocate_host_storage,
+    AllocationFailure, Block, BlockState, DeviceAllocator, FreeMemory, HostBlock, Metadata,
+    PinnedAllocator, Refusal, SegmentSource, StackNode, StreamUse, allocate_host_storage,
     owns_block, owns_host_block,
 )
 
@@ -65,11 +65,11 @@ cdef extern from *:
 
 pinned = NULL
 initial_max_split_size = <size_t>-1
-cdef HostSettings host_settings
+initial_fraction = 1.0
+idle_settings = False
 cdef bint observed = False
+cdef bint published = False  # the driver is told of each block: what a check wants to know
 cdef bint caching = True
-cdef double initial_fraction = 1.0  # of each device's memory that may be reserved at first
-cdef bint idle_settings = False     # settings that may prove to do nothing are to be warned of
 cdef StackSource gather_at_allocation = NULL
 # The user's allocator in place of ours, if one was installed.
 cdef const SegmentSource* foreign = NULL
@@ -101,6 +101,10 @@ cdef DeviceAllocator* allocator_of(int device) except NULL:
         allocators[device] = allocator
         from flambeau.runtime import _allocator_history
         _allocator_history.follow(device)
+        if not published:
+            from flambeau.driver import current
+            if current().supports("block_bounds"):
+                publish_blocks(True)
     return allocators[device]
 
 
@@ -115,6 +119,8 @@ cdef Storage* allocate_device(int device, size_t bytes, CUstream stream) except 
             storage = allocate_slowly(device, bytes, stream)
     else:
         storage = allocate_slowly(device, bytes, stream)
+    if published and owns_block(storage):
+        publish(as_block(storage), 1)
     if observed:
         from flambeau.runtime import observers
         observers.notify("memory_allocation", <uintptr_t>storage.data, bytes, device,
@@ -271,17 +277,44 @@ def empty_cache():
 
 cdef void report_release(Block* block) noexcept nogil:
     with gil:
-        from flambeau.runtime import observers
-        observers.notify("memory_deallocation", <uintptr_t>block.data)
+        if published:
+            publish(block, 0)
+        if observed:
+            from flambeau.runtime import observers
+            observers.notify("memory_deallocation", <uintptr_t>block.data)
 
 
-def set_observed(bint on):
-    global observed, on_release
-    observed = on
-    if on:
+cdef void report_releases() noexcept:
+    global on_release
+    if observed or published:
         on_release = report_release
     else:
         on_release = NULL
+
+
+def set_observed(bint on):
+    global observed
+    observed = on
+    report_releases()
+
+
+cdef void publish(Block* block, int state) noexcept:
+    driver.MemNoteBlock(<CUdeviceptr>block.data, block.requested, block.size, state)
+
+
+def publish_blocks(bint on):
+    """Whether to tell the driver of each block: first of those that are held, then of changes."""
+    global published
+    cdef int device
+    published = on
+    report_releases()
+    for device in range(_state.MAX_DEVICES):
+        if not on or allocators[device] == NULL or allocators[device].is_dead():
+            continue
+        for segment in allocators[device].snapshot():
+            for block in segment.blocks:
+                if block.state == BlockState.allocated:
+                    driver.MemNoteBlock(block.address, block.requested, block.size, 2)
 
 
 def pause():
@@ -318,7 +351,8 @@ def forget(bint forked):
         if not forked:
             pinned = NULL
     forget_direct()
-    raw_direct.clear()
+    from flambeau.runtime import _allocator_address
+    _allocator_address.forget()
 
 
 # -- host memory -----------------------------------------------------------------------------------
@@ -425,96 +459,6 @@ def empty_host_cache():
             "it is not raised", RuntimeWarning, stacklevel=2)
         return
     check(status)
-
-
-# -- memory by address -----------------------------------------------------------------------------
-
-cdef class Allocation:
-    cdef Storage* storage
-
-    def __dealloc__(self):
-        if self.storage != NULL:
-            self.storage.drop()
-
-    def close(self):
-        cdef Storage* storage = self.storage
-        self.storage = NULL
-        if storage != NULL:
-            storage.drop()
-
-    @property
-    def address(self):
-        return 0 if self.storage == NULL else <uintptr_t>self.storage.data
-
-    @property
-    def nbytes(self):
-        return 0 if self.storage == NULL else self.storage.bytes
-
-    @property
-    def device(self):
-        return -1 if self.storage == NULL else self.storage.device
-
-    def record_stream(self, uintptr_t stream, int device=-1):
-        if self.storage != NULL and self.storage.device >= 0:
-            record_stream_of(self.storage, <CUstream>stream, device)
-        else:
-            record_pinned_use(self.storage, <CUstream>stream)
-
-
-def allocate(size_t nbytes, int device, uintptr_t stream=0):
-    cdef Allocation allocation = Allocation.__new__(Allocation)
-    allocation.storage = allocate_device(device, nbytes, <CUstream>stream)
-    return allocation
-
-
-def allocate_on_host(size_t nbytes, *, bint pin=False):
-    cdef Allocation allocation = Allocation.__new__(Allocation)
-    allocation.storage = allocate_pinned(nbytes) if pin else allocate_host(nbytes)
-    return allocation
-
-
-cdef dict raw_direct = {}  # allocations by address that did not come from the cache
-
-
-def raw_alloc(size_t nbytes, int device, uintptr_t stream):
-    cdef Allocation allocation
-    cdef Storage* storage
-    if nbytes == 0:
-        return 0
-    storage = allocate_device(device, nbytes, <CUstream>stream)
-    if owns_block(storage):
-        as_block(storage).raw = True
-    else:
-        allocation = Allocation.__new__(Allocation)
-        allocation.storage = storage
-        raw_direct[<uintptr_t>storage.data] = allocation
-    return <uintptr_t>storage.data
-
-
-def raw_delete(uintptr_t address):
-    cdef int device
-    cdef Block* block
-    if address == 0:
-        return
-    if address in raw_direct:
-        raw_direct.pop(address).close()
-        if _state.initialized:
-            _state.note_call()
-        return
-    if _state.initialized:
-        for device in range(_state.device_total):
-            if allocators[device] != NULL:
-                block = allocators[device].claim_raw(address)
-                if block != NULL:
-                    (<Storage*>block).drop()
-                    return
-    if foreign != NULL:
-        raise RuntimeError(
-            f"Trying to free a pointer not allocated here: 0x{address:x} did not come from the "
-            "allocator that change_current_allocator installed")
-    raise RuntimeError(
-        f"invalid device pointer: 0x{address:x}; no allocation made by address starts there, or it "
-        "was deleted before")
 
 
 # -- without a cache -------------------------------------------------------------------------------
@@ -645,56 +589,7 @@ def get_metadata():
     return thread_metadata_text().decode()
 
 
-# -- settings, limits and the figures that are asked for often -------------------------------------
-
-def configure(
-    *, large_segment=20 << 20, max_split_size=None, max_non_split_rounding=20 << 20,
-    double garbage_threshold=0, roundup_divisions=(0,) * 16, bint reject_early=False,
-    double configured_fraction=1.0,
-):
-    """Replace all settings; the caller has validated them."""
-    global idle_settings
-    pause()
-    settings.large_segment = large_segment
-    settings.max_split_size = <size_t>-1 if max_split_size is None else <size_t>max_split_size
-    settings.max_non_split_rounding = max_non_split_rounding
-    settings.garbage_threshold = garbage_threshold
-    settings.reject_early = reject_early
-    settings.configured_fraction = configured_fraction
-    for interval, divisions in enumerate(roundup_divisions):
-        settings.roundup_divisions[interval] = divisions
-    resume()
-    idle_settings = garbage_threshold > 0 or reject_early
-
-
-def configure_host(
-    *, bint use_register=False, int register_threads=1, max_round_threshold=None,
-    max_cached_size=None, size_t reserve_segment=0, bint free_catch_all=False,
-):
-    """Replace all settings of the pinned cache; the caller has validated them."""
-    pause()
-    host_settings.use_register = use_register
-    host_settings.register_threads = register_threads
-    host_settings.max_round_threshold = (
-        <size_t>-1 if max_round_threshold is None else <size_t>max_round_threshold)
-    host_settings.max_cached_size = (
-        <size_t>-1 if max_cached_size is None else <size_t>max_cached_size)
-    host_settings.reserve_segment = reserve_segment
-    host_settings.free_catch_all = free_catch_all
-    resume()
-
-
-def host_allocator_address():
-    """Where the pinned cache's own object is."""
-    return <uintptr_t>pinned_allocator()
-
-
-def initialize_settings():
-    """Take note of settings that count as they are when CUDA is initialised."""
-    global initial_fraction, initial_max_split_size
-    initial_fraction = settings.configured_fraction
-    initial_max_split_size = settings.max_split_size
-
+# -- limits ----------------------------------------------------------------------------------------
 
 cdef int warn_of_idle_settings(DeviceAllocator* allocator) except -1:
     """Once: settings that cannot do anything, as the limits are."""
@@ -729,44 +624,13 @@ def get_memory_limit(int device):
     return None if limit == <size_t>-1 else limit
 
 
-def allocated_bytes(int device):
-    cdef DeviceAllocator* allocator = existing(device)
-    require_native("memory statistics")
-    _state.note_call()
-    return 0 if allocator == NULL else allocator.allocated_bytes().current
-
-
-def max_allocated_bytes(int device):
-    cdef DeviceAllocator* allocator = existing(device)
-    require_native("memory statistics")
-    _state.note_call()
-    return 0 if allocator == NULL else allocator.allocated_bytes().peak
-
-
-def reserved_bytes(int device):
-    cdef DeviceAllocator* allocator = existing(device)
-    require_native("memory statistics")
-    _state.note_call()
-    return 0 if allocator == NULL else allocator.reserved_bytes().current
-
-
-def max_reserved_bytes(int device):
-    cdef DeviceAllocator* allocator = existing(device)
-    require_native("memory statistics")
-    _state.note_call()
-    return 0 if allocator == NULL else allocator.reserved_bytes().peak
-
-
-def cycle_seconds(size_t nbytes, int device, int count):
-    """Seconds that `count` cached allocations and frees take; for benchmarks."""
-    cdef int i
-    import time
-    start = time.perf_counter()
-    for i in range(count):
-        allocate_device(device, nbytes, NULL).drop()
-    return time.perf_counter() - start
-
-
+from flambeau.runtime._allocator_address import (  # noqa: E402, F401
+    Allocation, allocate, allocate_on_host, raw_alloc, raw_delete,
+)
+from flambeau.runtime._allocator_control import (  # noqa: E402, F401
+    allocated_bytes, configure, configure_host, cycle_seconds, host_allocator_address,
+    initialize_settings, max_allocated_bytes, max_reserved_bytes, reserved_bytes,
+)
 from flambeau.runtime._memory_stats import (  # noqa: E402, F401
     host_memory_stats_raw, memory_snapshot_raw, memory_stats_raw, reset_accumulated,
     reset_accumulated_host, reset_peak, reset_peak_host,

@@ -182,6 +182,15 @@ cdef int _wait(CUstream stream) except -1:
     return check(status)
 
 
+cdef int _refuse_pageable(Tensor host, CUstream stream) except -1:
+    """A graph cannot hold a copy of memory that the operating system may move."""
+    if _state.is_captured(stream) and not _pinned(host):
+        raise RuntimeError(
+            "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU tensor is "
+            "pinned. Use pin_memory() and non_blocking=True, or copy before the capture.")
+    return 0
+
+
 cdef int _up(Tensor to, Tensor source, bint non_blocking) except -1:
     """Host to device, one block of bytes."""
     cdef CUstream stream
@@ -191,6 +200,8 @@ cdef int _up(Tensor to, Tensor source, bint non_blocking) except -1:
         _state.check_sync("a blocking copy to a CUDA device")
     _state.ensure_context(to.device_index)
     stream = _state.thread_state().streams[to.device_index]
+    if _state.captures:
+        _refuse_pageable(source, stream)
     cdef bint pinned = (non_blocking or bytes >= STAGING_WORTHWHILE) and _pinned(source)
     if non_blocking and pinned:
         check(driver.MemcpyHtoDAsync(<CUdeviceptr>to.data, source.data, bytes, stream))
@@ -223,6 +234,8 @@ cdef int _down(Tensor to, Tensor source, bint non_blocking) except -1:
         _state.check_sync("a blocking copy from a CUDA device")
     _state.ensure_context(source.device_index)
     stream = _state.thread_state().streams[source.device_index]
+    if _state.captures:
+        _refuse_pageable(to, stream)
     cdef bint pinned = (non_blocking or bytes >= STAGING_WORTHWHILE) and _pinned(to)
     if non_blocking and pinned:
         check(driver.MemcpyDtoHAsync(to.data, <CUdeviceptr>source.data, bytes, stream))

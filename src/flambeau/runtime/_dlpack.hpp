@@ -183,20 +183,20 @@ template <class Face> void release_import(Storage *storage) {
   delete storage;
 }
 
-inline Storage *import_storage(void *data, std::size_t bytes, int device, bool pinned,
-                               void *managed, bool versioned) {
+inline Storage *import_storage(void *data, std::size_t bytes, int device, void *managed,
+                               bool versioned) {
   auto *storage = new Storage();
   storage->data = static_cast<char *>(data);
   storage->bytes = bytes;
   storage->device = std::int16_t(device);
-  storage->pinned = pinned;
   storage->resizable = false;
   storage->owner = managed;
   storage->release = versioned ? release_import<ManagedVersioned> : release_import<Managed>;
   return storage;
 }
 
-// Whether this memory came with the remark that it must not be written.
+// Whether this memory came with the remark that it must not be written. For one module alone: in
+// another one `release_import` has another address.
 inline bool is_read_only(const Storage *storage) {
   return storage && storage->release == release_import<ManagedVersioned> &&
          (static_cast<const ManagedVersioned *>(storage->owner)->flags & READ_ONLY);

@@ -61,6 +61,16 @@ class ElementwiseOp:
         RuntimeError
             Shapes do not broadcast, devices differ, or `out` cannot take the result.
         """
+    def unary(self, input: object, out: Tensor | None = None) -> Tensor:
+        """``op(input, out=out)`` of a tensor; a TypeError for anything else."""
+    def unary_in_place(self, target: Tensor) -> Tensor:
+        """``op.in_place(target)``."""
+    def binary(
+        self, input: Tensor | complex, other: Tensor | complex, out: Tensor | None = None
+    ) -> Tensor:
+        """``op(input, other, out=out)``."""
+    def binary_in_place(self, target: Tensor, other: Tensor | complex) -> Tensor:
+        """``op.in_place(target, other)``."""
     def in_place(
         self, target: Tensor, *operands: Tensor | complex, scalars: tuple[Any, ...] = ()
     ) -> Tensor:

@@ -94,6 +94,33 @@ cdef class ElementwiseOp:
     def __call__(self, *operands, Tensor out=None, tuple scalars=()):
         return _call_tuple(self, operands, out, False, scalars)
 
+    # The same with a fixed number of operands: what functions of one and two operands call.
+
+    def unary(self, input, Tensor out=None):
+        """``op(input, out=out)`` of a tensor; anything else is a TypeError."""
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{self.name}(): argument 'input' (position 1) must be Tensor, "
+                            f"not {type(input).__name__}")
+        return _call_unary(self, input, out, False)
+
+    def unary_in_place(self, Tensor target not None):
+        """``op.in_place(target)``."""
+        return _call_unary(self, target, target, True)
+
+    def binary(self, input, other, Tensor out=None):
+        """``op(input, other, out=out)``."""
+        result = _call_binary(self, input, other, out, False)
+        if result is NotImplemented:
+            _refuse_operand(self, (input, other))
+        return result
+
+    def binary_in_place(self, Tensor target not None, other):
+        """``op.in_place(target, other)``."""
+        result = _call_binary(self, target, other, target, True)
+        if result is NotImplemented:
+            _refuse_operand(self, (target, other))
+        return result
+
     def in_place(self, Tensor target not None, *operands, tuple scalars=()):
         """``op(target, *operands)`` written into `target`, which is not resized; returns it."""
         return _call_tuple(self, (target, *operands), target, True, scalars)

@@ -134,6 +134,8 @@ cdef class BaseEvent:
         _state.ensure_context(device)
         flags = 1 if self.external and is_capturing(handle) else 0  # CU_EVENT_WAIT_EXTERNAL
         check(driver.StreamWaitEvent(handle, self.handle, flags))
+        if _state.captures and is_capturing(handle):
+            note_fork(handle)
         if _state.thread_state().device != device:
             _state.restore_context()
         if _state.observed:
@@ -341,6 +343,13 @@ cdef int create(BaseEvent event, int device) except -1:
     event.made_in = _state.epoch
     if _state.observed:
         tell("event_creation", <uintptr_t>event.handle)
+    return 0
+
+
+cdef int note_fork(CUstream stream) except -1:
+    """Remember where a stream joined a capture."""
+    from flambeau.runtime import capture_report
+    capture_report.note_fork(<uintptr_t>stream)
     return 0
 
 

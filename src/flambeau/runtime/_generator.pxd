@@ -41,7 +41,7 @@ cdef class Generator:
     cdef int _require_philox(self, str what) except -1
 
 # Take `increment` draws per thread, rounded up to a multiple of 4.
-cdef PhiloxArguments take(Generator generator, uint64_t increment) noexcept
+cdef PhiloxArguments take(Generator generator, uint64_t increment) except *
 # The generator that an argument means, for tensors on a device (-1: the host): None is the default.
 cdef Generator choose(object generator, int device)
 cdef Generator default_cuda(int device)

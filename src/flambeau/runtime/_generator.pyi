@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable
 from typing import Any, Self
 
 from flambeau.runtime._device import device as device_type
@@ -39,6 +40,9 @@ def checked_seed(seed: Any) -> int:
 
 def random_seed(bits: int = 64) -> int:
     """A seed from the operating system."""
+
+def set_joiner(join: Callable[[Generator], object]) -> None:
+    """Set what makes a generator part of the capture that draws from it first."""
 
 def default_cuda_generators() -> tuple[Generator, ...]:
     """The default generator of each CUDA device; none before CUDA is initialised."""

@@ -329,9 +329,19 @@ cdef int _check_offset(object offset) except -1:
     return 0
 
 
-cdef PhiloxArguments take(Generator generator, uint64_t increment) noexcept:
+cdef object _joiner = None
+
+
+def set_joiner(join):
+    global _joiner
+    _joiner = join
+
+
+cdef PhiloxArguments take(Generator generator, uint64_t increment) except *:
     cdef PhiloxState state = generator.philox
     cdef PhiloxArguments taken
+    if _state.captures and not state.cells.captured:
+        _joiner(generator)
     increment = (increment + 3) & ~<uint64_t>3
     if state.cells.captured:
         taken = state.cells

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
 """Launching kernels, for compiled callers."""
-from flambeau.driver._table cimport CUfunction, CUstream
+from flambeau.driver._table cimport CUfunction, CUgraphExec, CUstream
 
 # True while anybody observes launches; then callers tell runtime.observers what they did.
 cdef bint observed
 
+# Launch an executable graph, as `launch` launches a kernel.
+cdef int launch_graph(CUgraphExec exec, CUstream stream) except -1
 # Launch on a stream of the device whose context is current (see _state.ensure_context). Keeps the
 # GIL unless many launches are pending. `parameters` is the Driver API's array of addresses.
 cdef int launch(CUfunction f, unsigned grid_x, unsigned grid_y, unsigned grid_z,

@@ -73,9 +73,39 @@ cdef inline int launch_as(
         check(status)
     if blocking:
         finish(stream)
+    if _state.captures:
+        note_uncaptured(stream)
     if observed:
         from flambeau.runtime import observers
         observers.notify("launch", <uintptr_t>f, <uintptr_t>stream)
+    return 0
+
+
+cdef int note_uncaptured(CUstream stream) except -1:
+    """While a graph is captured, remember work that runs at once beside it: hardly ever wanted."""
+    if not _state.is_captured(stream):
+        from flambeau.runtime import capture_report
+        capture_report.note_uncaptured(<uintptr_t>stream)
+    return 0
+
+
+cdef int launch_graph(CUgraphExec exec, CUstream stream) except -1:
+    cdef CUresult status
+    cdef LaunchThrottle* throttle = throttles.of_(_state.thread_state().context_device, stream)
+    if throttle.due():
+        _state.note_call()
+        with nogil:
+            status = throttle.look(driver, stream)
+        check(status)
+    if throttle.crowded:
+        with nogil:
+            status = driver.GraphLaunch(exec, stream)
+    else:
+        status = driver.GraphLaunch(exec, stream)
+    if status != 0:
+        check(status)
+    if blocking:
+        finish(stream)
     return 0
 
 

@@ -17,6 +17,9 @@ cdef extern from "flambeau/runtime/scalar_type.hpp" namespace "flambeau" nogil:
     const int Float32
     const int Float64
 
+cdef enum:
+    SMALL = 1 << 21             # multiplications
+
 cdef int64_t workspace_bytes = -1
 
 
@@ -40,7 +43,8 @@ cdef int _run(GemmArgs* args, Tensor a, Tensor b, Tensor c) except -1:
     args.c = <CUdeviceptr><uintptr_t>c.data
     args.dtype = c.scalar_type
     args.workspace = 0
-    args.workspace_bytes = _workspace()
+    # Small products gain nothing from being split, which is what scratch memory is for.
+    args.workspace_bytes = _workspace() if args.m * args.n * args.k >= SMALL else 0
     if args.workspace_bytes:
         scratch = _allocator.allocate_device(c.device_index, args.workspace_bytes, stream)
         args.workspace = <CUdeviceptr><uintptr_t>scratch.data

@@ -91,6 +91,17 @@ cdef class ReductionOp:
             return _as_class(out, type(input)), _as_class(where, type(input))
         return out, where
 
+    def full(self, Tensor input not None, int out_code):
+        """The values of a reduction of all dimensions to none, or None if that needs the longer way."""
+        cdef bint reduced[64]
+        cdef Tensor out
+        if input.device_index < 0 or type(input) is not Tensor or _launch.observed:
+            return None
+        _mark(input, None, reduced)
+        _state.ensure_context(input.device_index)
+        out = new_tensor(input.device_index, out_code, 0, NULL)
+        return out if _run(self, input, reduced, out, None, out_code) else None
+
 
 cdef int _mark(Tensor input, dims, bint* reduced) except -1:
     cdef int d

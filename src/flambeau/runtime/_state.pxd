@@ -16,6 +16,7 @@ cdef bint initialized            # CUDA is initialised in this process (not in a
 cdef int device_total            # devices of the driver; 0 before initialisation
 cdef bint observed               # somebody observes calls: tell runtime.observers.notify
 cdef int epoch                   # counts how often all handles became void (fork, replaced driver)
+cdef int captures                # stream captures that CUDAGraphs have under way
 cdef int sync_debug_mode         # 0 silent, 1 warn, 2 raise when an operation waits for the device
 
 cdef ThreadState* thread_state() noexcept nogil
@@ -30,6 +31,8 @@ cdef int return_to_device(int device) except -1         # the same without creat
 cdef int restore_context() except -1                    # the current device's, if another was needed
 # An operation named `what` is about to wait for the device: warn or raise, as the mode says.
 cdef int check_sync(str what) except -1
+# Whether a stream's work goes into a graph now. Asks the driver only while captures are under way.
+cdef bint is_captured(CUstream stream) except -1
 # Destroy this event at the next call that may: finalizers must not call the driver. `made_in` is the
 # epoch in which it was created.
 cdef void defer_event(CUevent event, int made_in) noexcept

@@ -58,6 +58,9 @@ def defer_error(error: BaseException) -> None:
 def note_pending() -> None:
     """Make the deferred calls now, and raise the first deferred error."""
 
+def captures_under_way() -> int:
+    """How many stream captures graphs have under way in this process."""
+
 def set_observed(on: bool) -> None:
     """Tell the compiled modules whether `observers.notify` wants to hear of calls."""
 

@@ -29,6 +29,7 @@ cdef bint deferred = False
 initialized = False
 device_total = 0
 observed = False
+captures = 0
 sync_debug_mode = 0
 epoch = 0
 
@@ -71,10 +72,11 @@ def finish():
 
 def forget():
     """Go back to the state before initialisation, without a driver call."""
-    global initialized, device_total, deferred, epoch
+    global initialized, device_total, deferred, epoch, captures
     cdef int i
     cdef ThreadState* state = this_thread()
     epoch += 1
+    captures = 0
     initialized = False
     device_total = 0
     for i in range(MAX_DEVICES):
@@ -290,6 +292,19 @@ cdef int drain() except -1:
 
 def note_pending():
     note_call()
+
+
+# -- stream captures -------------------------------------------------------------------------------
+
+cdef bint is_captured(CUstream stream) except -1:
+    cdef int status = 0
+    if captures:
+        check(driver.StreamIsCapturing(stream, &status))
+    return status != 0
+
+
+def captures_under_way():
+    return captures
 
 
 # -- observation and the synchronisation debug mode ------------------------------------------------

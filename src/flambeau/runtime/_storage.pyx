@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # distutils: language = c++
 """Memory as users see it: storages, and host tensors as buffers."""
-from cpython.buffer cimport PyBUF_FORMAT
+from cpython.buffer cimport PyBUF_FORMAT, PyBUF_WRITABLE
 from libc.stdint cimport int64_t, uintptr_t
 from libc.stdlib cimport malloc
 
-from flambeau.runtime cimport _allocator, _dtype, _launch, _tensor
+from flambeau.runtime cimport _allocator, _dlpack, _dtype, _launch, _tensor
 from flambeau.runtime._allocator cimport Storage
 from flambeau.runtime._device cimport device_of
 from flambeau.runtime._dtype cimport dtype_of, item_bytes, set_public_name
@@ -33,7 +33,7 @@ cdef int _fill_buffer(Tensor t, Py_buffer* view, int flags) except -1:
                           "use Tensor.view(torch.uint8) or another integer type of its size")
     if _launch.observed:
         from flambeau.runtime import observers
-        observers.notify("host_access", "buffer", (t,), ())
+        observers.notify("host_access", "host buffer", (t,), ())
     view.shape = <Py_ssize_t*>malloc((2 * t.ndim_ + 1) * sizeof(Py_ssize_t))
     if view.shape == NULL:
         raise MemoryError
@@ -45,7 +45,7 @@ cdef int _fill_buffer(Tensor t, Py_buffer* view, int flags) except -1:
     view.obj = t
     view.len = t.count * item
     view.itemsize = item
-    view.readonly = 0
+    view.readonly = _dlpack.is_read_only(t.storage)
     view.ndim = t.ndim_
     view.format = <char*>form if flags & PyBUF_FORMAT else NULL
     view.suboffsets = NULL

@@ -683,7 +683,7 @@ set_public_name(Tensor, b"flambeau.Tensor")
 hook_constructor(Tensor)
 
 from flambeau.runtime import (  # noqa: E402, F401
-    _conversion, _copy, _elementwise, _factory, _fill, _indexing, _serialize, _storage, _values, _views)
+    _conversion, _copy, _dlpack, _elementwise, _factory, _fill, _indexing, _serialize, _storage, _values, _views)
 from flambeau.runtime._device import (  # noqa: E402, F401
     device, device_index, get_default_device, set_default_device)
 from flambeau.runtime._dtype import Size, dtype, finfo, iinfo, layout, memory_format  # noqa: E402, F401

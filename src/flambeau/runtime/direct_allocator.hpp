@@ -4,6 +4,7 @@
 #include <Python.h>
 
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "driver_scope.hpp"
@@ -71,7 +72,7 @@ struct DirectAllocator {
 
   // Every address is void.
   static void forget() {
-    std::lock_guard<std::mutex> guard(mutex_);
+    new (&mutex_) std::mutex();  // a thread that exists no more may hold the old one
     dead_.clear();
     ++epoch;
   }

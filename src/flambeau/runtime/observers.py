@@ -22,6 +22,8 @@ Work
     tensors, in device or pinned memory, that work on a stream reads and writes; and
     ``host_access(name, read, written)`` with host tensors that the host itself reads and writes.
     Operations are told after they were queued.
+    ``graph_launch(capture, stream, device)`` of a graph captured under that id, and
+    ``graph_release(capture)`` when the graph is gone.
 Annotations
     ``mark(message, domain)``, ``range_push(message, domain)``, ``range_pop(domain)``,
     ``range_start(number, message, domain)``, ``range_end(number)``; the domain is None or a str.
@@ -60,6 +62,8 @@ Kind = Literal[
     "launch",
     "operation",
     "host_access",
+    "graph_launch",
+    "graph_release",
     "mark",
     "range_push",
     "range_pop",
@@ -72,6 +76,8 @@ _WORK: tuple[Kind, ...] = (
     "launch",
     "operation",
     "host_access",
+    "graph_launch",
+    "graph_release",
     "stream_wait",
     "stream_synchronization",
     "stream_completion",

@@ -72,7 +72,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "schedule(policy, ...): the policies that the fixture schedule goes through in this test",
+        "schedule(policy, ..., progress=False): the policies that the fixture schedule goes "
+        "through in this test, and whether work that nobody waits for starts by itself",
     )
     settle(config)  # for a run in which a conftest has brought this plug-in
 
@@ -125,7 +126,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return f"flambeau: GPUs are {wanted}" if wanted else None
 
 
-def have_virtual_gpus() -> bool:
+def have_virtual_gpus(config: pytest.Config) -> bool:
     """Whether this run's GPUs are virtual; where nothing was chosen and there are none, they are.
 
     A machine without an NVIDIA GPU gets two virtual H200s at the first test that asks for a GPU.
@@ -134,7 +135,7 @@ def have_virtual_gpus() -> bool:
 
     if virtual.is_enabled():
         return True
-    if cuda.is_available():
+    if cuda.is_available() or config.stash.get(_CHOSEN, ""):
         return False
     _choose(_FALLBACK)
     return True
@@ -144,16 +145,13 @@ def have_virtual_gpus() -> bool:
 
 
 @pytest.fixture
-def gpu() -> device:
+def gpu(gpus: Callable[[int], list[device]]) -> device:
     """The CUDA device of a test that needs one: ``cuda:0``."""
-    import flambeau
-
-    have_virtual_gpus()
-    return flambeau.device("cuda", 0)
+    return gpus(1)[0]
 
 
 @pytest.fixture
-def gpus() -> Callable[[int], list[device]]:
+def gpus(pytestconfig: pytest.Config) -> Callable[[int], list[device]]:
     """``gpus(n)``: the first n devices.
 
     Where real hardware has fewer the test is skipped; where a virtual machine has fewer it fails,
@@ -163,7 +161,7 @@ def gpus() -> Callable[[int], list[device]]:
     from flambeau import cuda
 
     def choose(count: int) -> list[device]:
-        are_virtual = have_virtual_gpus()
+        are_virtual = have_virtual_gpus(pytestconfig)
         have = cuda.device_count()
         if have < count and are_virtual:
             pytest.fail(
@@ -183,7 +181,8 @@ def schedule(request: pytest.FixtureRequest) -> Iterator[str]:
     """Runs the test once for each order in which virtual GPUs may do their work.
 
     The value is the policy, such as ``"adversarial"``; on real GPUs it is ``"hardware"`` and the
-    test runs once.
+    test runs once. Work that nobody waits for is not done, so that a missing wait shows each time;
+    ``@pytest.mark.schedule(progress=True)`` is for tests whose host watches memory without a call.
     """
     policy: str = request.param
     if policy == REAL_SCHEDULE:
@@ -191,8 +190,13 @@ def schedule(request: pytest.FixtureRequest) -> Iterator[str]:
         return
     from flambeau import virtual
 
-    with virtual.schedule(policy):
-        yield policy
+    mark = request.node.get_closest_marker("schedule")
+    virtual.set_progress(bool(mark and mark.kwargs.get("progress")))
+    try:
+        with virtual.schedule(policy):
+            yield policy
+    finally:
+        virtual.set_progress(True)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -201,15 +205,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     mark = metafunc.definition.get_closest_marker("schedule")
     option = metafunc.config.getoption("schedules")
     policies = mark.args if mark and mark.args else option.split(",") if option else POLICIES
-    if not have_virtual_gpus():
+    if not have_virtual_gpus(metafunc.config):
         policies = (REAL_SCHEDULE,)
     metafunc.parametrize("schedule", policies, indirect=True)
 
 
 def _is_own(metafunc: pytest.Metafunc, name: str) -> bool:
     """Whether a fixture of a test is this module's, and not the project's under the same name."""
-    found = metafunc._arg2fixturedefs.get(name)
-    return bool(found) and found[-1].func.__module__ == __name__
+    found = metafunc._arg2fixturedefs.get(name) or ()
+    return any(one.func.__module__ == __name__ for one in found[-1:])
 
 
 @pytest.fixture

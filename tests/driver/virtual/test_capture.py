@@ -37,8 +37,8 @@ def shape(graph: int) -> tuple[list[int], list[tuple[int, int]]]:
     return [graphs.graph_node_type(node) for node in nodes], sorted(edges)
 
 
-def in_thread(call: Callable[[], object]) -> object:
-    found: list[object] = []
+def in_thread(call: Callable[[], int]) -> int:
+    found: list[int] = []
     thread = threading.Thread(target=lambda: found.append(call()))
     thread.start()
     thread.join()

@@ -131,8 +131,11 @@ def load_module(bytes image):
     options[1] = 6  # CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES
     values[0] = <void*>log
     values[1] = <void*><uintptr_t>sizeof(log)
+    cdef int capture_mode = 2  # relaxed: a kernel may be first needed while a graph is captured
+    library().table.ThreadExchangeStreamCaptureMode(&capture_mode)
     with nogil:
         status = library().extra.ModuleLoadDataEx(&module, data, 2, options, values)
+    library().table.ThreadExchangeStreamCaptureMode(&capture_mode)
     return status, <uintptr_t>module, (<bytes>log).decode(errors="replace")
 
 

@@ -3,14 +3,25 @@
 #pragma once
 #include <dlfcn.h>
 
+#include <cstring>
 #include <string>
 
 #include "flambeau/driver/table.hpp"
 
 namespace flambeau::nvidia {
 
-constexpr int API_VERSION = 12000;    // the version whose signatures table.hpp declares
-constexpr int NEWER_VERSION = 13010;  // that of functions which API_VERSION does not have yet
+constexpr int API_VERSION = 12000;    // the version whose signatures table.hpp declares, but for
+constexpr int EDGE_VERSION = 12030;   // these, which tell of edges since then:
+constexpr const char *EDGE_FUNCTIONS[] = {"cuStreamGetCaptureInfo", "cuGraphGetEdges",
+                                          "cuGraphNodeGetDependencies"};
+constexpr int NEWER_VERSION = 13010;  // of functions that API_VERSION does not have yet
+
+inline int first_version(const char *name) {
+  for (const char *other : EDGE_FUNCTIONS) {
+    if (std::strcmp(name, other) == 0) return EDGE_VERSION;
+  }
+  return API_VERSION;
+}
 
 // Functions that only this driver needs, outside the shared table.
 struct Extra {
@@ -45,7 +56,7 @@ inline int load(Library &library, const char *file) {
   }
   auto find = [&](const char *name, void **slot) {
     int found = 0;
-    for (const int version : {API_VERSION, NEWER_VERSION}) {
+    for (const int version : {first_version(name), NEWER_VERSION}) {
       if (get(name, slot, version, 0, &found) == CUDA_SUCCESS && *slot) return;
     }
     *slot = nullptr;

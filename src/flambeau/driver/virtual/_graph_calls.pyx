@@ -25,7 +25,7 @@ def stream_capture_info(uintptr_t stream):
     cdef CUgraph graph = NULL
     cdef const CUgraphNode* nodes = NULL
     cdef size_t count = 0
-    check(driver.StreamGetCaptureInfo(<CUstream>stream, &status, &id, &graph, &nodes, &count))
+    check(driver.StreamGetCaptureInfo(<CUstream>stream, &status, &id, &graph, &nodes, NULL, &count))
     return status, id, <uintptr_t>graph, [<uintptr_t>nodes[i] for i in range(count)]
 
 
@@ -67,10 +67,10 @@ def graph_edges(uintptr_t graph):
     cdef size_t count = 0
     cdef vector[CUgraphNode] begins
     cdef vector[CUgraphNode] ends
-    check(driver.GraphGetEdges(<CUgraph>graph, NULL, NULL, &count))
+    check(driver.GraphGetEdges(<CUgraph>graph, NULL, NULL, NULL, &count))
     begins.resize(count)
     ends.resize(count)
-    check(driver.GraphGetEdges(<CUgraph>graph, begins.data(), ends.data(), &count))
+    check(driver.GraphGetEdges(<CUgraph>graph, begins.data(), ends.data(), NULL, &count))
     return [(<uintptr_t>begins[i], <uintptr_t>ends[i]) for i in range(count)]
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from flambeau.driver.virtual.models import DeviceModel
 
@@ -63,6 +64,18 @@ def lose_device(ordinal: int, status: int) -> None:
 
 def allocate_global(ordinal: int, size: int, initial: bytes) -> int:
     """Device memory for a module's variable; its address."""
+
+def finish() -> None:
+    """Let all work of all devices run; errors stay where they are."""
+
+def checks() -> int:
+    """Which checks are on: 1 memory, 2 init, 4 race, added up."""
+
+def set_checks(checks: int) -> None:
+    """Have exactly these checks on; no work may be pending."""
+
+def take_findings() -> list[dict[str, Any]]:
+    """What checks found since the last time."""
 
 def register_function(ordinal: int, code: int) -> int:
     """The ``CUfunction`` of a compiled kernel."""

@@ -94,6 +94,7 @@ cdef extern from "flambeau/driver/virtual/entries/table.hpp" namespace "flambeau
         CheckHooks hooks
         Findings findings
     Checker& checker()
+    unsigned checks_on()
 
 cdef extern from "flambeau/runtime/scalar_type.hpp" namespace "flambeau" nogil:
     enum ScalarType:
@@ -321,6 +322,10 @@ checker().hooks.prepare = _prepare
 def finish():
     with nogil:
         finish_work()
+
+
+def checks():
+    return checks_on()
 
 
 def set_checks(unsigned checks):

@@ -8,10 +8,20 @@ from typing import NamedTuple
 
 from flambeau.driver.virtual.models import MODELS, DeviceModel
 
-__all__ = ["DEFAULT_MODEL", "MAX_DEVICES", "Plan", "Schedule", "parse_plan", "parse_schedule"]
+__all__ = [
+    "CHECKS",
+    "DEFAULT_MODEL",
+    "MAX_DEVICES",
+    "Plan",
+    "Schedule",
+    "parse_checks",
+    "parse_plan",
+    "parse_schedule",
+]
 
 DEFAULT_MODEL = "h200"
 MAX_DEVICES = 64
+CHECKS = ("memory", "init", "race")
 _POLICIES = "fifo, random:SEED, adversarial"
 _GRAMMAR = "[MODEL][:N]"
 
@@ -107,6 +117,25 @@ def parse_schedule(text: str) -> Schedule:
     if policy == "random":
         raise ValueError(f"{text!r} needs a seed of 0 to 2**64 - 1, such as 'random:7'")
     raise ValueError(f"there is no schedule policy {text!r}; there are {_POLICIES}")
+
+
+def parse_checks(text: str) -> int:
+    """Read ``memory,init,race`` or ``all``, as ``FLAMBEAU_CHECK`` has it; the bits of the checks.
+
+    Raises
+    ------
+    ValueError
+        There is no such check.
+    """
+    bits = 0
+    for word in text.lower().replace(" ", "").split(","):
+        if word == "all":
+            bits |= (1 << len(CHECKS)) - 1
+        elif word in CHECKS:
+            bits |= 1 << CHECKS.index(word)
+        elif word:
+            raise ValueError(f"there is no check {word!r}; there are {', '.join(CHECKS)} and all")
+    return bits
 
 
 def environment_plan() -> Plan | None:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["VirtualDriver"]
 
-_FEATURES: frozenset[Feature] = frozenset({"fault_details", "ipc_memory", "ipc_events"})
+_FEATURES: frozenset[Feature] = frozenset(
+    {"fault_details", "graph_node_ids", "ipc_memory", "ipc_events"}
+)
 
 
 class VirtualDriver:
@@ -38,6 +40,8 @@ class VirtualDriver:
             _machine.configure(plan.models, os.cpu_count() or 1)
             schedule = _requested_schedule or config.environment_schedule()
             _machine.set_schedule(schedule.policy, schedule.seed)
+            if os.environ.get("FLAMBEAU_CHECK", "").strip() and not _machine.checks():
+                _check_all_along(os.environ["FLAMBEAU_CHECK"])
         self.plan = plan
         self.modules = VirtualModules()
         self.management = VirtualManagement(plan)
@@ -48,6 +52,8 @@ class VirtualDriver:
 
     def supports(self, feature: Feature) -> bool:
         """Whether virtual GPUs offer a feature."""
+        if feature == "block_bounds":
+            return _machine.checks() != 0
         return feature in _FEATURES
 
     def code_target(self, device: int) -> CodeTarget:
@@ -59,8 +65,22 @@ class VirtualDriver:
         return _machine.explain(status)
 
     def shutdown(self) -> None:
-        """Stop the machine's thread; calls answer status 4 afterwards."""
+        """Stop the machine's thread; calls answer status 4 afterwards.
+
+        What checks found and nobody asked for is written to stderr first.
+        """
+        if _machine.checks() and _machine.is_running():
+            from flambeau.driver.virtual import checks
+
+            checks.print_summary()
         _machine.shutdown(self.modules)
+
+
+def _check_all_along(text: str) -> None:
+    """Turn on what ``FLAMBEAU_CHECK`` asks for."""
+    from flambeau.driver.virtual import checks
+
+    checks.turn(config.parse_checks(text))
 
 
 _requested_plan: Plan | None = None

@@ -42,7 +42,8 @@ inline Checker &checker() {
   return *instance;
 }
 
-inline bool checking() { return checker().on.load(std::memory_order_relaxed) != 0; }
+inline unsigned checks_on() { return checker().on.load(std::memory_order_relaxed); }
+inline bool checking() { return checks_on() != 0; }
 
 // Where the program is now; taken without locks, because Python may run finalizers meanwhile.
 inline thread_local int stack_of_call = -1;
@@ -60,6 +61,8 @@ inline std::string readable_name(const char *name) {
   return arguments == std::string::npos || arguments == 0 ? text : text.substr(0, arguments);
 }
 
+constexpr const char *UNWRITTEN = "that nobody has written";
+
 // What is wrong with an access in the memory that work finds at its address; null if nothing is.
 inline const char *wrong_with(const Tenure &tenure, std::uint64_t epoch, std::uint64_t address,
                               std::uint64_t bytes) {
@@ -70,14 +73,14 @@ inline const char *wrong_with(const Tenure &tenure, std::uint64_t epoch, std::ui
   return nullptr;
 }
 
-inline void name_block(Finding &finding, const Tenure &tenure) {
+inline void name_block(Finding &finding, const Tenure &tenure, std::uint64_t epoch) {
   const HoldingPtr &block = tenure.holding ? tenure.holding : tenure.nearest;
   if (!block) return;
   finding.has_block = true;
   finding.block_begin = block->begin;
   finding.block_bytes = block->requested;
   finding.born_stack = block->born_stack;
-  finding.died_stack = block->died_stack;
+  if (block->died <= epoch) finding.died_stack = block->died_stack;
   const std::uint64_t last = finding.address + finding.bytes;
   if (finding.address < block->begin) {
     finding.distance = -static_cast<std::int64_t>(block->begin - finding.address);

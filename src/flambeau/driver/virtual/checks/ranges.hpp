@@ -16,8 +16,8 @@ class RangeChecks {
     if (!tenure.holding || !checker().has(CHECK_INIT)) return;
     const std::uint64_t missing = tenure.holding->first_invalid(address, bytes);
     if (missing == address + bytes) return;
-    Finding finding = start(CHECK_INIT, "of memory that nobody has written", "read", missing, 1);
-    name_block(finding, tenure);
+    Finding finding = start(CHECK_INIT, UNWRITTEN, "read", missing, 1);
+    name_block(finding, tenure, ticket_->epoch);
     checker().findings.add(std::move(finding));
   }
   void write(std::uint64_t address, std::uint64_t bytes) {
@@ -45,7 +45,7 @@ class RangeChecks {
     if (!problem) return tenure;
     if (checker().has(CHECK_MEMORY)) {
       Finding finding = start(CHECK_MEMORY, problem, access, address, bytes);
-      name_block(finding, tenure);
+      name_block(finding, tenure, ticket_->epoch);
       checker().findings.add(std::move(finding));
     }
     tenure.holding = nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The checks of one grid: each access of its threads is held against the ledger and the shadows.
 #pragma once
-#include <unordered_map>
+#include <map>
 
 #include "checker.hpp"
 #include "flambeau/driver/virtual/ptx/engine.hpp"
@@ -25,12 +25,16 @@ class GridWatcher final : public ptx::Watcher {
       state = blocks_.back().get();
     }
     state->place = place;
+    state->shared_valid.assign(on_ & CHECK_INIT ? (place.shared_bytes + 63) / 64 : 0, 0);
     return state;
   }
 
   void access(void *block, const ptx::WatchedAccess &a) override {
     BlockState &state = *static_cast<BlockState *>(block);
-    if (a.has(a.shared)) return;
+    if (a.has(a.shared)) {
+      if (on_ & CHECK_INIT) check_shared(state, a);
+      return;
+    }
     if (on_ & (CHECK_MEMORY | CHECK_INIT)) check_ledger(state, a);
   }
   void fence(void *, std::uint32_t) override {}
@@ -40,12 +44,22 @@ class GridWatcher final : public ptx::Watcher {
  private:
   struct BlockState {
     ptx::WatchedBlock place;
+    std::vector<std::uint64_t> shared_valid;   // a bit for each byte of shared memory
   };
   // The block that a site touched last.
   struct Site {
     std::uint64_t begin = 0, bytes = 0;
     Holding *holding = nullptr;
   };
+
+  // Accesses are aligned to their size, of at most 16 bytes: their bits lie in one word.
+  void check_shared(BlockState &state, const ptx::WatchedAccess &a) {
+    const std::uint64_t at = a.address - state.place.shared_begin;
+    const std::uint64_t mask = ((1ull << a.bytes) - 1) << (at % 64);
+    std::uint64_t &word = state.shared_valid[at / 64];
+    if (a.has(a.reads) && (word & mask) != mask) report(CHECK_INIT, UNWRITTEN, state, a);
+    if (a.has(a.writes)) word |= mask;
+  }
 
   void check_ledger(const BlockState &state, const ptx::WatchedAccess &a) {
     Site &site = sites_[a.site];
@@ -55,7 +69,7 @@ class GridWatcher final : public ptx::Watcher {
       if (!tenure.known) return;
       const char *problem = wrong_with(tenure, ticket_->epoch, a.address, a.bytes);
       if (problem) {
-        if (on_ & CHECK_MEMORY) name_block(report(CHECK_MEMORY, problem, state, a), tenure);
+        if (on_ & CHECK_MEMORY) name_block(report(CHECK_MEMORY, problem, state, a), tenure, ticket_->epoch);
         return;
       }
       held_.push_back(tenure.holding);
@@ -66,8 +80,8 @@ class GridWatcher final : public ptx::Watcher {
     if (a.has(a.reads) && !holding.all_valid) {
       const std::uint64_t missing = holding.first_invalid(a.address, a.bytes);
       if (missing != a.address + a.bytes) {
-        Finding &finding = report(CHECK_INIT, "of memory that nobody has written", state, a);
-        if (!finding.has_block) name_block(finding, {true, held(site), nullptr});
+        Finding &finding = report(CHECK_INIT, UNWRITTEN, state, a);
+        if (!finding.has_block) name_block(finding, {true, held(site), nullptr}, ticket_->epoch);
       }
     }
     if (a.has(a.writes)) holding.set_valid(a.address, a.bytes);
@@ -81,8 +95,7 @@ class GridWatcher final : public ptx::Watcher {
   // The finding of this kind at this place: new, or the one of before, counted once more.
   Finding &report(Check check, const char *problem, const BlockState &state,
                   const ptx::WatchedAccess &a) {
-    const std::uint64_t key = (std::uint64_t{a.site} << 16) ^ static_cast<std::uint16_t>(
-        std::hash<const void *>()(problem) * 31 + check);
+    const std::pair<std::uint32_t, const char *> key{a.site, problem};
     auto [entry, is_new] = found_.try_emplace(key);
     Finding &finding = entry->second;
     if (!is_new) {
@@ -121,7 +134,7 @@ class GridWatcher final : public ptx::Watcher {
   std::vector<Site> sites_;
   std::vector<HoldingPtr> held_;   // so that what sites point to stays
   std::vector<std::unique_ptr<BlockState>> blocks_;
-  std::unordered_map<std::uint64_t, Finding> found_;
+  std::map<std::pair<std::uint32_t, const char *>, Finding> found_;   // by site and problem
 };
 
 }  // namespace flambeau::vgpu

@@ -83,9 +83,10 @@ inline CUresult StreamIsCapturing(CUstream handle, int *status) {
   return call.status();
 }
 
-// The dependencies are valid until the next call for this stream.
+// The dependencies are valid until the next call for this stream. All edges here are plain.
 inline CUresult StreamGetCaptureInfo(CUstream handle, int *status, std::uint64_t *id, CUgraph *graph,
-                                     const CUgraphNode **dependencies, std::size_t *count) {
+                                     const CUgraphNode **dependencies, const CUgraphEdgeData **edges,
+                                     std::size_t *count) {
   Call call;
   const Stream *stream = call.stream(handle);
   if (!stream) return call.status();
@@ -95,6 +96,7 @@ inline CUresult StreamGetCaptureInfo(CUstream handle, int *status, std::uint64_t
   if (id) *id = stream->capture->id;
   if (graph) *graph = reinterpret_cast<CUgraph>(stream->capture->graph.get());
   if (dependencies) *dependencies = reinterpret_cast<const CUgraphNode *>(stream->frontier.data());
+  if (edges) *edges = nullptr;
   if (count) *count = stream->frontier.size();
   return CUDA_SUCCESS;
 }
@@ -174,7 +176,8 @@ inline CUresult GraphGetNodes(CUgraph handle, CUgraphNode *nodes, std::size_t *c
   return CUDA_SUCCESS;
 }
 
-inline CUresult GraphGetEdges(CUgraph handle, CUgraphNode *from, CUgraphNode *to, std::size_t *count) {
+inline CUresult GraphGetEdges(CUgraph handle, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *data,
+                              std::size_t *count) {
   Call call;
   if (call.failed()) return call.status();
   const Graph *graph = call.machine().graphs.find(handle);
@@ -186,6 +189,7 @@ inline CUresult GraphGetEdges(CUgraph handle, CUgraphNode *from, CUgraphNode *to
       if (from && edges < room) {
         from[edges] = reinterpret_cast<CUgraphNode>(earlier);
         to[edges] = reinterpret_cast<CUgraphNode>(node.get());
+        if (data) data[edges] = {};
       }
       ++edges;
     }
@@ -203,13 +207,15 @@ inline const GraphNode *graph_node(Call &call, CUgraphNode handle) {
   return node;
 }
 
-inline CUresult GraphNodeGetDependencies(CUgraphNode handle, CUgraphNode *found, std::size_t *count) {
+inline CUresult GraphNodeGetDependencies(CUgraphNode handle, CUgraphNode *found, CUgraphEdgeData *data,
+                                         std::size_t *count) {
   Call call;
   const GraphNode *node = graph_node(call, handle);
   if (!node) return call.status();
   if (!count) return CUDA_ERROR_INVALID_VALUE;
   const std::size_t room = found ? *count : 0;
   for (std::size_t i = 0; i < room; ++i) {
+    if (data) data[i] = {};
     found[i] = i < node->dependencies.size() ? reinterpret_cast<CUgraphNode>(node->dependencies[i]) : nullptr;
   }
   *count = found ? std::min(room, node->dependencies.size()) : node->dependencies.size();

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Captured graphs, for compiled callers."""
+from libc.stdint cimport uint64_t
+
+from flambeau.driver._table cimport CUevent, CUgraph, CUgraphExec, CUstream, DriverTable
+from flambeau.runtime._generator cimport PhiloxState
+
+cdef extern from "flambeau/runtime/graph_pool.hpp" namespace "flambeau" nogil:
+    cdef struct CaptureFilter:
+        const DriverTable* driver
+        uint64_t id
+
+# A generator that kernels of the graph read from two cells.
+cdef class CapturedGenerator:
+    cdef PhiloxState state
+    cdef uint64_t total                 # by how much a replay advances the offset
+
+cdef class CapturedGraph:
+    cdef CUgraph template_              # null: none, or dropped after instantiation
+    cdef CUgraphExec exec_              # null: not instantiated
+    cdef CUstream stream                # that is captured
+    cdef int device
+    cdef int made_in                    # _state.epoch
+    cdef bint keep_graph
+    cdef bint capturing
+    cdef bint captured                  # a capture ended well
+    cdef bint plain                     # a replay is one launch and nothing else, but for hooks
+    cdef bint hooked                    # it has replay hooks of its own, or its replays are followed
+    cdef CaptureFilter filter
+    cdef object report                  # of the capture under way
+    cdef object pool_id                 # of its memory, while it has any
+    cdef list shared_pools              # entered by use_mem_pool during the capture
+    cdef list pool_devices              # on which it is a user of its pools
+    cdef list generators                # CapturedGenerator
+    cdef object cells                   # device memory of the generators' seeds and offsets
+    cdef CUstream last_stream           # of the newest replay with random numbers
+    cdef CUevent last_launch            # after that; null: none
+    cdef object __weakref__
+    cdef int replay_plainly(self) except -1
