@@ -769,3 +769,69 @@ def staging_in_pinned_memory(p: Place) -> None:
     p.far.wait_stream(p.a)
     with on(p.far):
         p.y.copy_(p.pinned, non_blocking=True)
+
+
+# -- captured graphs -------------------------------------------------------------------------------
+
+
+def captured(place: Place) -> Any:
+    """A graph that adds 1 to x."""
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph, stream=place.c):
+        place.x.add_(1)
+    return graph
+
+
+@racy(("add", "mul", "stream"))
+def a_replay_after_a_write(p: Place) -> None:
+    graph = captured(p)
+    with on(p.a):
+        p.x.mul_(2)
+    graph.replay()
+    cuda.synchronize()
+
+
+@racy(("mul", "add", "stream"))
+def a_write_after_a_replay(p: Place) -> None:
+    graph = captured(p)
+    with on(p.a):
+        graph.replay()
+        graph.replay()
+    with on(p.b):
+        p.x.mul_(2)
+    cuda.synchronize()
+
+
+@clean
+def replays_on_a_stream(p: Place) -> None:
+    p.x.mul_(2)
+    graph = captured(p)
+    p.x.mul_(2)
+    for _ in range(3):
+        graph.replay()
+    p.x.sum()
+    p.b.wait_stream(cuda.current_stream())
+    with on(p.b):
+        graph.replay()
+        p.x.mul_(2)
+    cuda.synchronize()
+
+
+@clean
+def a_graph_never_overlaps_itself(p: Place) -> None:
+    graph = captured(p)
+    for stream in (p.a, p.b, p.a):
+        with on(stream):
+            graph.replay()
+    cuda.synchronize()
+
+
+@clean
+def captured_work_has_not_run(p: Place) -> None:
+    graph = captured(p)
+    with on(p.a):
+        p.x.mul_(2)
+    p.a.synchronize()
+    graph.replay()
+    del graph
+    cuda.synchronize()

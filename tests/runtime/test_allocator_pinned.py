@@ -154,3 +154,24 @@ def test_a_reserve_is_pinned_once_and_cut() -> None:
         {"PYTORCH_CUDA_ALLOC_CONF": "pinned_reserve_segment_size_mb:2"},
         prelude="",
     )
+
+
+def test_a_block_that_a_graph_uses_is_nobody_elses() -> None:
+    run_script(
+        """
+        import flambeau as torch
+        source = torch.full((1000,), 2.0).pin_memory()
+        target = torch.zeros(1000, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            target.copy_(source, non_blocking=True)
+        pointer = source.data_ptr()
+        del source
+        others = [torch.full((1000,), 3.0).pin_memory() for _ in range(3)]
+        assert pointer not in [other.data_ptr() for other in others]
+        torch.cuda.memory.empty_host_cache()
+        graph.replay()
+        assert float(target.sum()) == 2000.0
+        """,
+        prelude="",
+    )

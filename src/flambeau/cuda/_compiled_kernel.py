@@ -98,7 +98,8 @@ class _CudaKernel:
             Bytes of dynamic shared memory for each block. From 48 KiB on the kernel needs
             `set_shared_memory_config` first.
         stream
-            Where to launch; None is the current stream.
+            Where to launch, a stream or an object with ``__cuda_stream__``; None is the current
+            stream.
 
         Raises
         ------
@@ -112,17 +113,16 @@ class _CudaKernel:
         AcceleratorError
             The driver refused, or work that ran earlier failed.
         """
+        if stream is not None:
+            with streams.stream(stream):  # which makes its device current too
+                self(grid, block, args, shared_mem)
+            return
         self._check_shared_memory(shared_mem)
-        device = _state.current_device() if stream is None else stream.device.index
+        device = _state.current_device()
         loaded = self._on(device)
         signature, values = _pack(self._name, loaded.sizes, args or ())
         launcher = loaded.launcher(signature)
-        launch = (device, _extents(grid, "grid"), _extents(block, "block"), shared_mem)
-        if stream is None:
-            launcher(*launch, *values)
-            return
-        with streams.stream(stream):
-            launcher(*launch, *values)
+        launcher(device, _extents(grid, "grid"), _extents(block, "block"), shared_mem, *values)
 
     def set_shared_memory_config(self, shared_mem_bytes: int) -> None:
         """Allow launches with up to this much dynamic shared memory (``cuFuncSetAttribute``).

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Geometry", "Program", "geometry_of", "order_of_dims"]
 
+_FLAT, _VECTOR = Shape("flat"), Shape("vector")
 _VECTOR_BYTES = 16
 _MOST_PLANS = 1024
 _DIMS_COMPILED_FOR = (4, 12, 64)
@@ -167,6 +168,8 @@ class _Plan(NamedTuple):
     signature: Signature
     common: dtype
     geometry: Geometry
+    width: int
+    kernels: dict[tuple[int, str], Kernel]  # by device and access
 
 
 class Program:
@@ -186,7 +189,6 @@ class Program:
         self.code, self.entry = code, entry
         self.outputs, self.by_reference = outputs, by_reference
         self._plans: dict[Any, _Plan] = {}
-        self._kernels: dict[tuple[int, Signature, Shape], Kernel] = {}
         self._epoch = _epoch
 
     def run(self, tensors: Sequence[Tensor], extras: Sequence[complex]) -> list[Tensor]:
@@ -210,6 +212,8 @@ class Program:
         return results
 
     def _plan(self, tensors: Sequence[Tensor], extras: tuple[type, ...]) -> _Plan:
+        if self._epoch != _epoch:
+            self._plans, self._epoch = {}, _epoch
         key = (*((t.dtype, t.shape, t.stride()) for t in tensors), extras)
         found = self._plans.get(key)
         if found is None:
@@ -217,7 +221,8 @@ class Program:
             names = tuple(tensor.dtype.name for tensor in tensors)
             signature = Signature(names, common.name, extras, self.outputs, self.by_reference)
             signature.check()
-            found = _Plan(signature, common, geometry_of(tensors, self.outputs))
+            geometry = geometry_of(tensors, self.outputs)
+            found = _Plan(signature, common, geometry, signature.vector_width, {})
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
             self._plans[key] = found
@@ -229,10 +234,10 @@ class Program:
         geometry, width, shape = plan.geometry, 1, plan.geometry.shape_of_kernel
         addresses = [operand.data_ptr() for operand in operands]
         if geometry.flat:
-            shape, wide = Shape("flat"), plan.signature.vector_width
+            shape, wide = _FLAT, plan.width
             if wide > 1 and not any(address % _VECTOR_BYTES for address in addresses):
-                shape, width = Shape("vector"), wide
-        kernel = self._kernel(device, plan.signature, shape)
+                shape, width = _VECTOR, wide
+        kernel = self._kernel(plan, device, shape)
         values: list[Any] = [*addresses]
         for extra in extras:
             values += [extra.real, extra.imag] if isinstance(extra, complex) else [extra]
@@ -242,16 +247,13 @@ class Program:
         each = THREADS * width
         kernel(device, (geometry.elements + each - 1) // each, THREADS, 0, *values)
 
-    def _kernel(self, device: int, signature: Signature, shape: Shape) -> Kernel:
-        if self._epoch != _epoch:
-            self._kernels, self._epoch = {}, _epoch
-        key = (device, signature, shape)
-        found = self._kernels.get(key)
+    def _kernel(self, plan: _Plan, device: int, shape: Shape) -> Kernel:
+        key = (device, shape.access)
+        found = plan.kernels.get(key)
         if found is None:
-            function = self._compile(device, signature, shape)
-            found = self._kernels[key] = Kernel(
-                function, launch_signature(signature, shape), name="jiterator"
-            )
+            function = self._compile(device, plan.signature, shape)
+            letters = launch_signature(plan.signature, shape)
+            found = plan.kernels[key] = Kernel(function, letters, name="jiterator")
         return found
 
     def _compile(self, device: int, signature: Signature, shape: Shape) -> int:

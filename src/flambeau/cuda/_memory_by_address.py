@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, SupportsIndex
 
 from flambeau.cuda._utils import _get_device_index
 from flambeau.runtime import _allocator, _cuda_device
-from flambeau.runtime._stream import Stream, current_stream
+from flambeau.runtime._stream import current_stream, stream_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flambeau.cuda._utils import DeviceArgument
+    from flambeau.runtime._stream import Stream
 
 __all__ = [
     "caching_allocator_alloc",
@@ -73,8 +74,8 @@ def caching_allocator_alloc(
     _cuda_device.require_device(index)
     if stream is None:
         pointer = current_stream(index).cuda_stream
-    elif isinstance(stream, Stream):
-        pointer = stream.cuda_stream
+    elif hasattr(stream, "__cuda_stream__"):
+        pointer = stream_of(stream).cuda_stream
     elif isinstance(stream, int):
         pointer = stream
     else:

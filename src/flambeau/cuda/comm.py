@@ -19,6 +19,7 @@ from flambeau.cuda.streams import stream as on_stream
 from flambeau.driver.errors import FlambeauError
 from flambeau.runtime import _dtype
 from flambeau.runtime._device import device as device_type
+from flambeau.runtime._stream import stream_of
 from flambeau.runtime._tensor import Tensor, empty
 
 if TYPE_CHECKING:
@@ -287,19 +288,20 @@ def _stream_contexts(
     """For each device a context in which its stream is current."""
     if streams is None:
         return [contextlib.nullcontext() for _ in indices]
-    if len(streams) != len(indices):
+    queues = [None if stream is None else stream_of(stream) for stream in streams]
+    if len(queues) != len(indices):
         raise RuntimeError(
             "Expected streams and devices to be of same length, but got "
-            f"{len(streams)} streams and {len(indices)} devices"
+            f"{len(queues)} streams and {len(indices)} devices"
         )
-    for position, (stream, index) in enumerate(zip(streams, indices, strict=True)):
+    for position, (stream, index) in enumerate(zip(queues, indices, strict=True)):
         if stream is not None and stream.device_index != index:
             raise RuntimeError(
                 f"Expected the device associated with the stream at index {position} (was "
                 f"{stream.device_index}) to match the device supplied at that index "
                 f"(expected {index})"
             )
-    return [contextlib.nullcontext() if s is None else on_stream(s) for s in streams]
+    return [contextlib.nullcontext() if s is None else on_stream(s) for s in queues]
 
 
 def _scatter_into(

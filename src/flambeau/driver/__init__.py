@@ -75,7 +75,7 @@ def replace(driver: Driver) -> None:
 
 
 def _choose() -> Driver:
-    if _virtual_preferred or os.environ.get("FLAMBEAU_VIRTUAL"):
+    if _virtual_preferred or os.environ.get("FLAMBEAU_VIRTUAL", "").strip():
         from flambeau.driver.virtual.driver import VirtualDriver
 
         return VirtualDriver()

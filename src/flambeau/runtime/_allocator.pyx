@@ -422,6 +422,9 @@ cdef int record_pinned_use(Storage* storage, CUstream stream) except -1:
     cdef StreamUse use
     if storage == NULL or not owns_host_block(storage):
         return 0
+    if _state.is_captured(stream):
+        allocator_of_host_block(as_host_block(storage)).record_captured_use(as_host_block(storage))
+        return 0
     use.stream = stream
     check(driver.CtxGetCurrent(&use.context))
     allocator_of_host_block(as_host_block(storage)).record_use(as_host_block(storage), use)

@@ -202,6 +202,7 @@ cdef extern from "flambeau/runtime/host_allocator.hpp" namespace "flambeau" nogi
         vector[HostBlockInfo] snapshot()
         CUresult unpin_doomed()
         void record_use(HostBlock*, const StreamUse&)
+        void record_captured_use(HostBlock*)
         CUresult empty_cache()
         bint contains(const void*)
         HostStats stats()

@@ -300,8 +300,8 @@ class ExternalStream(Stream):
 
     Parameters
     ----------
-    stream_ptr : int or None
-        The ``CUstream`` handle; 0 or None is the default stream.
+    stream_ptr : int, None, or object with ``__cuda_stream__``
+        The ``CUstream`` handle; 0 or None is the default stream. An object stays alive with it.
     device : torch.device, str or int, optional
         The device that it belongs to; the current one by default.
 
@@ -330,8 +330,21 @@ class ExternalStream(Stream):
         if kwargs:
             raise TypeError(f"ExternalStream() got unexpected arguments {sorted(kwargs)}")
         stream = Stream.__new__(cls, *_bare_arguments)
-        fill_external(stream, 0 if stream_ptr is None else stream_ptr, device)
+        if hasattr(stream_ptr, "__cuda_stream__"):
+            wrap_object(stream, stream_ptr, device)
+        else:
+            fill_external(stream, 0 if stream_ptr is None else stream_ptr, device)
         return stream
+
+
+cdef int wrap_object(BaseStream stream, owner, device) except -1:
+    cdef BaseStream found = as_stream(owner)
+    cdef int index = index_of(device, True)
+    if 0 <= index != found.index:
+        raise RuntimeError(f"{owner!r} belongs to cuda:{found.index}, not to cuda:{index}")
+    fill(stream, found.index, found.handle, found.id)
+    (<object>stream)._owner = owner
+    return 0
 
 
 cdef int fill_external(BaseStream stream, uintptr_t pointer, device) except -1:
@@ -385,13 +398,27 @@ cdef BaseStream as_stream(object stream):
             f"expected stream to be a torch.Stream or an object with __cuda_stream__, got "
             f"{stream!r}")
     _state.require_initialized()
-    pointer = protocol()[1]
+    pointer = handle_of(protocol() if callable(protocol) else protocol)
     device = _state.thread_state().device
-    if pointer:
+    if pointer > 2:     # 0 to 2 are the default streams of the current context
         check(driver.StreamGetCtx(<CUstream>pointer, &context))
         if _state.device_of_context(context) >= 0:
             device = _state.device_of_context(context)
     return make_stream(device, <CUstream>pointer, <int64_t>pointer)
+
+
+cdef uintptr_t handle_of(description) except? 0:
+    """The handle in what ``__cuda_stream__`` gave: the protocol's version, which is 0, and the handle."""
+    if not (isinstance(description, tuple) and len(description) == 2):
+        raise RuntimeError(f"__cuda_stream__ gives (version, handle), not {description!r}")
+    version, pointer = description
+    if version != 0:
+        raise RuntimeError(f"version {version} of __cuda_stream__ is not understood, only 0 is")
+    return 0 if pointer == 1 else pointer   # both are the default stream
+
+
+def stream_of(stream):
+    return as_stream(stream)
 
 
 cdef int resolve_stream(object stream, CUstream* handle, int* device) except -1:

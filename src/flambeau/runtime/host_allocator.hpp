@@ -51,6 +51,7 @@ struct HostBlock : Storage {
   int events = 0;
   bool registered = false;  // by us, over memory of the C library
   bool carved = false;      // a part of the reserve, which stays
+  bool in_graph = false;    // a graph has its address, so that it can never be another's
   BlockState state = BlockState::free;
   const StackNode *stack = nullptr;
   std::vector<StreamUse> uses;
@@ -118,11 +119,21 @@ struct PinnedAllocator {
       block->uses.push_back(use);
   }
 
+  // Work on the block became a part of a graph, which may run at any time from now on.
+  void record_captured_use(HostBlock *block) {
+    Lock lock(mutex_);
+    block->in_graph = true;
+  }
+
   // Take a block back. Never waits.
   void release(HostBlock *block, const StackNode *stack = nullptr) {
     Lock lock(mutex_);
     if (stack) block->stack = stack;
     record(TraceAction::free_requested, block, block->bytes);
+    if (block->in_graph) {
+      block->state = BlockState::pending;
+      return;
+    }
     if (block->uses.empty() || dead_) {
       block->uses.clear();
       make_free(block);

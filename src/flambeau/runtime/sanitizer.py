@@ -143,7 +143,10 @@ class Watcher:
         uses = self._captured.get(capture)
         if not uses:
             return
-        number, stack = self._start((device, stream)), stack_here()
+        queue, last = (device, stream), -1 - capture  # no event's handle
+        self._order.wait(queue, last)  # a graph never overlaps itself
+        number, stack = self._start(queue), stack_here()
+        self._order.record(last, queue)
         self._use(
             [
                 Use(
@@ -166,6 +169,7 @@ class Watcher:
 
     def _forget_capture(self, capture: int) -> None:
         self._captured.pop(capture, None)
+        self._order.forget_event(-1 - capture)
 
     def _host_access(self, name: str, read: Sequence[Tensor], written: Sequence[Tensor]) -> None:
         memory = self._memory

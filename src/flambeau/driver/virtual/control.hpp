@@ -81,6 +81,7 @@ inline void set_checks(unsigned checks) {
   Checker &all = checker();
   all.on = checks;
   all.ledger.clear();
+  all.accesses.clear();
   with_machine([&](Machine &m) {
     all.host.clear();
     if (!checks) return;

@@ -9,6 +9,7 @@
 
 #include "findings.hpp"
 #include "ledger.hpp"
+#include "shadow.hpp"
 #include "ticket.hpp"
 
 namespace flambeau::vgpu {
@@ -25,6 +26,7 @@ struct Checker {
   std::uint64_t since = 0;       // the epoch at which they were turned on
   Ledger ledger;
   Findings findings;
+  Accesses accesses;
   VectorClock host;              // what host code knows to be done; under the machine's mutex
   std::uint32_t streams = 0;     // numbered so far; the same
 
@@ -33,6 +35,7 @@ struct Checker {
   // The machine is gone; what was found stays.
   void forget() {
     ledger.clear();
+    accesses.clear();
     host.clear();
   }
 };
@@ -65,12 +68,14 @@ constexpr const char *UNWRITTEN = "that nobody has written";
 
 // What is wrong with an access in the memory that work finds at its address; null if nothing is.
 inline const char *wrong_with(const Tenure &tenure, std::uint64_t epoch, std::uint64_t address,
-                              std::uint64_t bytes) {
+                              std::uint64_t bytes, bool plain_write = true) {
   if (!tenure.known) return nullptr;
   if (!tenure.holding) return "outside of every block";
   if (tenure.holding->died <= epoch) return "after the memory was freed";
-  if (address < tenure.holding->begin || address + bytes > tenure.holding->end()) return "past the end of a block";
-  return nullptr;
+  if (address + bytes <= tenure.holding->end()) return nullptr;
+  // the word that holds the last bytes: how atomics of fewer bytes are made
+  const bool last_word = !plain_write && bytes == 4 && address < tenure.holding->end();
+  return last_word ? nullptr : "past the end of a block";
 }
 
 inline void name_block(Finding &finding, const Tenure &tenure, std::uint64_t epoch) {

@@ -55,15 +55,18 @@ struct Holding {
     const std::uint64_t at = address - begin;
     return at < size && (valid[at / 64] >> (at % 64) & 1);
   }
-  // The first byte of the range that nobody wrote; its end if there is none.
+  // The first byte of the range that nobody wrote, rounding aside; its end if there is none.
   std::uint64_t first_invalid(std::uint64_t address, std::uint64_t bytes) const {
     if (all_valid) return address + bytes;
     if (valid.empty()) return address;
     std::uint64_t at = address - begin;
-    const std::uint64_t last = std::min(at + bytes, size);
+    const std::uint64_t last = std::min(at + bytes, requested);
     while (at < last) {
       const std::uint64_t missing = ~valid[at / 64] >> (at % 64);
-      if (missing) return std::min(begin + at + static_cast<std::uint64_t>(__builtin_ctzll(missing)), address + bytes);
+      if (missing) {
+        at += static_cast<std::uint64_t>(__builtin_ctzll(missing));
+        return at < last ? begin + at : address + bytes;
+      }
       at = (at / 64 + 1) * 64;
     }
     return address + bytes;

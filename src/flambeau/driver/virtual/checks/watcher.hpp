@@ -1,20 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 // The checks of one grid: each access of its threads is held against the ledger and the shadows.
 #pragma once
+#include <cstring>
 #include <map>
 
 #include "checker.hpp"
-#include "flambeau/driver/virtual/ptx/engine.hpp"
+#include "order.hpp"
 
 namespace flambeau::vgpu {
 
+constexpr const char *NO_BARRIER = "that nothing orders with another thread's access";
+constexpr const char *OTHER_BLOCK = "that another block touches at the same time";
+constexpr const char *OTHER_STREAM = "that other work touches at the same time";
+
 class GridWatcher final : public ptx::Watcher {
  public:
-  GridWatcher(Checker &checker, const TicketPtr &ticket, const ptx::KernelInfo &kernel)
-      : checker_(checker), on_(checker.on.load()), ticket_(ticket), kernel_(kernel) {
-    sites_.resize(kernel.places ? kernel.places->size() : 0);
+  GridWatcher(Checker &checker, const TicketPtr &ticket, const ptx::KernelInfo &kernel,
+              const std::uint32_t *grid, const std::uint32_t *dim)
+      : checker_(checker), on_(checker.on.load()), ticket_(ticket), places_(kernel.places) {
+    sites_.resize(places_->size());
+    Run run{ticket, "kernel " + readable_name(kernel.name), true, {}, {}, places_};
+    std::copy(grid, grid + 3, run.grid);
+    std::copy(dim, dim + 3, run.dim);
+    run_ = checker.accesses.begin(std::move(run));
   }
   ~GridWatcher() override {
+    settle();
     for (auto &entry : found_) checker_.findings.add(std::move(entry.second));
   }
 
@@ -26,31 +37,131 @@ class GridWatcher final : public ptx::Watcher {
     }
     state->place = place;
     state->shared_valid.assign(on_ & CHECK_INIT ? (place.shared_bytes + 63) / 64 : 0, 0);
+    state->order.begin(place.dim[0] * place.dim[1] * place.dim[2]);
     return state;
   }
 
   void access(void *block, const ptx::WatchedAccess &a) override {
     BlockState &state = *static_cast<BlockState *>(block);
+    if (on_ & CHECK_RACE) {
+      settle();
+      check_race(state, a);
+    }
     if (a.has(a.shared)) {
       if (on_ & CHECK_INIT) check_shared(state, a);
-      return;
+    } else if (on_ & (CHECK_MEMORY | CHECK_INIT)) {
+      check_ledger(state, a);
     }
-    if (on_ & (CHECK_MEMORY | CHECK_INIT)) check_ledger(state, a);
   }
-  void fence(void *, std::uint32_t) override {}
-  void barrier(void *) override {}
-  void warp_sync(void *, std::uint32_t, std::uint32_t) override {}
+  void fence(void *block, std::uint32_t thread) override {
+    BlockState &state = *static_cast<BlockState *>(block);
+    const std::uint32_t now = ++order_.time;
+    state.order.threads[thread].fence(now);
+    order_.blocks[state.place.number].fence(now);
+  }
+  void barrier(void *block) override { ++static_cast<BlockState *>(block)->order.epoch; }
+  void warp_sync(void *block, std::uint32_t warp, std::uint32_t lanes) override {
+    static_cast<BlockState *>(block)->order.warp(warp).synchronize(lanes);
+  }
 
  private:
   struct BlockState {
     ptx::WatchedBlock place;
     std::vector<std::uint64_t> shared_valid;   // a bit for each byte of shared memory
+    Pages shared;                              // its latest accesses
+    BlockOrder order;
+  };
+  // Two writes that nothing orders, of which the second is about to happen: no harm if it writes
+  // what is there already.
+  struct Overwrite {
+    std::uint64_t address = 0, bytes = 0;
+    std::uint32_t site = 0;
+    const char *problem = nullptr;
+    unsigned char before[16];
+    Finding finding;
   };
   // The block that a site touched last.
   struct Site {
     std::uint64_t begin = 0, bytes = 0;
     Holding *holding = nullptr;
   };
+
+  void check_race(BlockState &state, const ptx::WatchedAccess &a) {
+    const bool strong = a.has(a.strong), writes = a.has(a.writes), shared = a.has(a.shared);
+    if (strong) signal(state, a);
+    Stamp now{run_, static_cast<std::uint32_t>(state.place.number), a.site, state.order.epoch, 0, order_.time,
+              static_cast<std::uint16_t>(a.thread), strong};
+    now.lane_clock = state.order.warp(a.thread / 32).own(a.thread % 32);
+    bool reported = false;
+    const auto ordered = [&](const Stamp &earlier, bool was_write) {
+      return comes_before(state, earlier, was_write, now, writes, shared);
+    };
+    const auto conflict = [&](const Stamp &earlier, bool was_write) {
+      if (!reported) report_race(state, a, earlier, was_write);
+      reported = true;
+    };
+    const auto visit = [&](Cell &cell) { stamp(cell, now, a.has(a.reads), writes, ordered, conflict); };
+    if (shared) state.shared.each(a.address - state.place.shared_begin, a.bytes, visit);
+    else checker_.accesses.pages.each(a.address, a.bytes, visit);
+  }
+
+  void signal(BlockState &state, const ptx::WatchedAccess &a) {
+    Signals &thread = state.order.threads[a.thread], &block = order_.blocks[state.place.number];
+    if (a.has(a.orders)) {
+      thread.fence(++order_.time);
+      block.fence(order_.time);
+    }
+    const std::uint32_t now = ++order_.time;
+    if (a.has(a.writes)) {
+      thread.send(now);
+      block.send(now);
+    }
+    if (a.has(a.reads)) {
+      thread.look(now);
+      block.look(now);
+    }
+  }
+
+  bool comes_before(BlockState &state, const Stamp &earlier, bool was_write, const Stamp &now, bool writes,
+                    bool shared) const {
+    if (earlier.strong && now.strong) return true;
+    if (earlier.run != now.run) return shared || ticket_->comes_after(*checker_.accesses.run(earlier).ticket);
+    // a loop around compare-and-swap begins with a plain read: only plain writes do harm
+    if (!(was_write && !earlier.strong) && !(writes && !now.strong)) return true;
+    if (earlier.block == now.block) return state.order.ordered(earlier, now);
+    return shared || order_.ordered(earlier, now);
+  }
+
+  void report_race(const BlockState &state, const ptx::WatchedAccess &a, const Stamp &earlier,
+                   bool was_write) {
+    const bool same_run = earlier.run == run_;
+    const char *problem = !same_run ? OTHER_STREAM : earlier.block == state.place.number ? NO_BARRIER : OTHER_BLOCK;
+    if (same_run && was_write && a.has(a.writes) && !a.has(a.reads) && a.bytes <= sizeof Overwrite::before) {
+      overwrite_ = std::make_unique<Overwrite>();
+      overwrite_->address = a.address;
+      overwrite_->bytes = a.bytes;
+      overwrite_->site = a.site;
+      overwrite_->problem = problem;
+      std::memcpy(overwrite_->before, reinterpret_cast<const void *>(a.address), a.bytes);
+      overwrite_->finding = start(CHECK_RACE, problem, state, a);
+      overwrite_->finding.other = checker_.accesses.actor(earlier, was_write);
+      return;
+    }
+    Finding &finding = report(CHECK_RACE, problem, state, a);
+    if (!finding.other.work.empty()) return;
+    finding.other = checker_.accesses.actor(earlier, was_write);
+    if (!a.has(a.shared))
+      name_block(finding, checker_.ledger.find(a.address, ticket_->epoch), ticket_->epoch);
+  }
+
+  // The write of which `overwrite_` tells has happened.
+  void settle() {
+    if (!overwrite_) return;
+    const std::unique_ptr<Overwrite> now = std::move(overwrite_);
+    if (std::memcmp(now->before, reinterpret_cast<const void *>(now->address), now->bytes) == 0) return;
+    const auto [entry, is_new] = found_.try_emplace(std::make_pair(now->site, now->problem), now->finding);
+    if (!is_new) ++entry->second.count;
+  }
 
   // Accesses are aligned to their size, of at most 16 bytes: their bits lie in one word.
   void check_shared(BlockState &state, const ptx::WatchedAccess &a) {
@@ -67,13 +178,15 @@ class GridWatcher final : public ptx::Watcher {
     if (offset >= site.bytes || a.bytes > site.bytes - offset) {
       const Tenure tenure = checker_.ledger.find(a.address, ticket_->epoch);
       if (!tenure.known) return;
-      const char *problem = wrong_with(tenure, ticket_->epoch, a.address, a.bytes);
+      const char *problem = wrong_with(tenure, ticket_->epoch, a.address, a.bytes,
+                                       a.has(a.writes) && !a.has(a.strong));
       if (problem) {
         if (on_ & CHECK_MEMORY) name_block(report(CHECK_MEMORY, problem, state, a), tenure, ticket_->epoch);
         return;
       }
       held_.push_back(tenure.holding);
-      site = {tenure.holding->begin, tenure.holding->requested, tenure.holding.get()};
+      if (a.address + a.bytes > tenure.holding->end()) site = {a.address, a.bytes, tenure.holding.get()};
+      else site = {tenure.holding->begin, tenure.holding->requested, tenure.holding.get()};
     }
     if (!(on_ & CHECK_INIT)) return;
     Holding &holding = *site.holding;
@@ -102,35 +215,35 @@ class GridWatcher final : public ptx::Watcher {
       ++finding.count;
       return finding;
     }
+    finding = start(check, problem, state, a);
+    return finding;
+  }
+
+  Finding start(Check check, const char *problem, const BlockState &state,
+                const ptx::WatchedAccess &a) const {
+    Finding finding;
     finding.check = check;
     finding.problem = problem;
     finding.space = a.has(a.shared) ? "shared" : "global";
     finding.address = a.has(a.shared) ? a.address - state.place.shared_begin : a.address;
     finding.bytes = a.bytes;
-    finding.actor = actor(state, a);
+    Stamp now;
+    now.run = run_;
+    now.block = static_cast<std::uint32_t>(state.place.number);
+    now.site = a.site;
+    now.thread = static_cast<std::uint16_t>(a.thread);
+    now.strong = a.has(a.strong);
+    finding.actor = checker_.accesses.actor(now, a.has(a.writes));
     return finding;
-  }
-
-  Actor actor(const BlockState &state, const ptx::WatchedAccess &a) const {
-    Actor who;
-    who.work = "kernel " + readable_name(kernel_.name);
-    who.is_kernel = true;
-    who.access = a.has(a.strong) && a.has(a.writes) && a.has(a.reads) ? "atomic" : a.has(a.writes) ? "write" : "read";
-    const std::uint32_t *dim = state.place.dim;
-    std::copy(state.place.index, state.place.index + 3, who.block);
-    who.thread[0] = a.thread % dim[0];
-    who.thread[1] = a.thread / dim[0] % dim[1];
-    who.thread[2] = a.thread / (dim[0] * dim[1]);
-    who.source = (*kernel_.places)[a.site];
-    who.stream = ticket_->stream_name;
-    who.stack = ticket_->stack;
-    return who;
   }
 
   Checker &checker_;
   const unsigned on_;
   const TicketPtr ticket_;
-  const ptx::KernelInfo &kernel_;
+  const std::shared_ptr<const std::vector<std::string>> places_;
+  std::uint32_t run_ = 0;
+  GridOrder order_;
+  std::unique_ptr<Overwrite> overwrite_;
   std::vector<Site> sites_;
   std::vector<HoldingPtr> held_;   // so that what sites point to stays
   std::vector<std::unique_ptr<BlockState>> blocks_;

@@ -17,7 +17,13 @@ class HostFunctionTask final : public Task {
     work.host_function = function_;
     work.host_data = data_;
   }
-  void run(Machine &, Context &, Nanoseconds, Report &) override { function_(data_); }
+  void run(Machine &machine, Context &, Nanoseconds, Report &) override {
+    if (ticket && checking()) {   // what it does may tell the host that all before it is done
+      std::lock_guard<std::mutex> guard(machine.mutex);
+      checker().host.join(ticket->before);
+    }
+    function_(data_);
+  }
 
  private:
   CUhostFn function_;

@@ -64,7 +64,8 @@ class KernelTask final : public Task {
     ptx::Outcome outcome{};
     std::unique_ptr<GridWatcher> watcher;
     if (ticket && watched_ && checking()) {
-      watcher = std::make_unique<GridWatcher>(checker(), ticket, *kernel_engine().info(watched_));
+      watcher = std::make_unique<GridWatcher>(checker(), ticket, *kernel_engine().info(watched_), shape_.grid,
+                                              shape_.block);
       launch.code = watched_;
       launch.watcher = watcher.get();
     }
