@@ -11,8 +11,12 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 REAL = os.environ.get("FLAMBEAU_TEST_DEVICE", "virtual") == "real"
 if not REAL:
@@ -44,3 +48,9 @@ def _fresh_machine() -> None:
     if virtual is not None and virtual.is_enabled():
         gc.collect()  # what is left of other modules goes while its handles are valid
         virtual.reset()
+
+
+@pytest.fixture
+def two_gpus(gpus: Callable[[int], list[Any]]) -> list[Any]:
+    """Devices 0 and 1; skips where real hardware has fewer."""
+    return gpus(2)

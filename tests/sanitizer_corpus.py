@@ -7,6 +7,7 @@ races, the earlier one, and of which kind the race is.
 
 from __future__ import annotations
 
+import ctypes
 import queue
 import threading
 from dataclasses import dataclass
@@ -303,6 +304,20 @@ def reading_a_number_waits_for_its_stream(p: Place) -> None:
         p.x[0, 0].item()
     with on(p.b):
         p.x.mul_(2)
+
+
+@clean
+def a_stream_that_waits_for_the_default_one(p: Place) -> None:
+    handle = ctypes.c_void_p()
+    cuda.check_error(cuda.cudart().cudaStreamCreate(ctypes.addressof(handle)))
+    blocking = cuda.ExternalStream(handle.value)
+    with on(blocking):
+        p.x.mul_(2)
+    p.x.mul_(2)
+    with on(blocking):
+        p.x.mul_(2)
+    blocking.synchronize()
+    cuda.cudart().cudaStreamDestroy(handle.value)
 
 
 @clean

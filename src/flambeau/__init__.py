@@ -43,6 +43,7 @@ from flambeau.runtime import _dtype
 from flambeau.runtime._device import device, get_default_device, set_default_device
 from flambeau.runtime._dtype import Size, dtype, finfo, iinfo, layout, memory_format
 from flambeau.runtime._tensor import Tensor, UntypedStorage
+from flambeau.runtime.typed_storage import TypedStorage
 
 __version__ = "0.1.0"
 
@@ -75,7 +76,7 @@ def is_tensor(obj: object) -> bool:
 
 def is_storage(obj: object) -> bool:
     """Whether an object is a storage."""
-    return isinstance(obj, UntypedStorage)
+    return isinstance(obj, (UntypedStorage, TypedStorage))
 
 
 def is_nonzero(input: Tensor) -> bool:
@@ -103,10 +104,10 @@ def __getattr__(name: str) -> Any:
             raise AttributeError(f"module 'flambeau' has no attribute {name!r}")
         globals()[name] = found
         return found
-    if name.endswith("Tensor"):
-        from flambeau.ops.legacy_types import legacy_tensor_type
+    if name.endswith(("Tensor", "Storage")):
+        from flambeau.ops.legacy_types import legacy_type
 
-        return legacy_tensor_type(name)
+        return legacy_type(name)
     public = name == "_C" or not name.startswith("_")
     if public and importlib.util.find_spec(f"flambeau.{name}") is not None:
         return importlib.import_module(f"flambeau.{name}")
@@ -124,6 +125,7 @@ __all__ = [
     "OutOfMemoryError",
     "Size",
     "Tensor",
+    "TypedStorage",
     "UntypedStorage",
     "can_cast",
     "device",

@@ -148,6 +148,21 @@ def test_errors_of_own_hooks_propagate(ones: Any) -> None:
     assert not cuda.is_current_stream_capturing()
 
 
+def test_a_capture_that_is_given_up(ones: Any) -> None:
+    def fail(graph: Any) -> None:
+        raise ValueError("bad hook")
+
+    g, before = cuda.CUDAGraph(), cuda.current_stream()
+    with g.register_capture_start_hook(fail):
+        with pytest.raises(ValueError, match="bad hook"), cuda.graph(g):
+            pass
+        assert cuda.current_stream() == before
+    with cuda.graph(g):
+        b = ones + 1
+    g.replay()
+    assert b[0].item() == 2
+
+
 def test_a_replay_that_does_not_happen(
     ones: Any, log: list[str], fault: Callable[..., None]
 ) -> None:
@@ -185,6 +200,7 @@ def test_destruction_is_told_once(ones: Any, log: list[str]) -> None:
     with cuda.graph(g):
         _ = ones + 1
     g.register_destroy_callback(lambda: log.append("own"))
+    gc.collect()  # of other tests
     with graphs.register_graph_destroy_hook(lambda ids: log.append(f"all {len(ids)}")):
         g.reset()
         del g

@@ -294,6 +294,22 @@ def test_copies_of_host_memory(ones: Any) -> None:
     assert broken(lambda: ones.copy_(pinned)).error_code == 900
 
 
+def test_pinned_memory_of_a_graph_is_kept(ones: Any) -> None:
+    pinned = torch.full((1000,), 7.0).pin_memory()
+
+    def work() -> None:
+        nonlocal pinned
+        ones.copy_(pinned, non_blocking=True)
+        del pinned
+        torch.empty(1000, pin_memory=True).fill_(-1)
+
+    g, _ = captured(work)
+    others = [torch.empty(1000, pin_memory=True).fill_(-1) for _ in range(4)]
+    g.replay()
+    assert ones[0].item() == 7
+    assert len(others) == 4
+
+
 def test_waiting_for_work_outside(ones: Any) -> None:
     def work() -> None:
         cuda.current_stream().wait_stream(cuda.default_stream())
@@ -493,6 +509,25 @@ def test_pools_are_numbered(ones: Any) -> None:
         assert shared.pools() == [pool]
 
 
+def test_pools_of_users(ones: Any) -> None:
+    pool, other = cuda.MemPool(), cuda.MemPool()
+
+    def work() -> Any:
+        with cuda.use_mem_pool(other):
+            a = ones + 1
+        return a, a * 2
+
+    g, (a, b) = captured(work, pool=pool)
+    assert g.pool() == pool.id
+    assert g.pools() == [pool.id, other.id]
+    assert (pool_of(a), pool_of(b)) == ([other.id], [pool.id])
+    assert (pool.use_count(), other.use_count()) == (2, 2)
+    g.replay()
+    assert b[0].item() == 4
+    g.reset()
+    assert (pool.use_count(), other.use_count()) == (1, 1)
+
+
 def test_outputs_outlive_their_graph() -> None:
     x = torch.ones(32 << 20, device="cuda")
     g, b = captured(lambda: x + 1)
@@ -517,6 +552,34 @@ def test_a_reset_gives_the_memory_back() -> None:
     g.reset()
     cuda.empty_cache()
     assert reserved() <= before - (32 << 20) * 4
+
+
+def test_inputs_that_died_are_told() -> None:
+    x, y = torch.ones(1000, device="cuda"), torch.ones(1000, device="cuda")
+    g, b = captured(lambda: (x + 1) * 2 + y, check_input_liveness=True)
+    g.replay()
+    assert b[0].item() == 5
+    view = x[1:]
+    del x
+    g.replay()
+    del view
+    with pytest.raises(RuntimeError, match=r"detected 1 dead tensor\(s\)") as caught:
+        g.replay()
+    assert "x + 1" in str(caught.value)
+    del y
+    with pytest.raises(RuntimeError, match=r"detected 2 dead tensor\(s\)"):
+        g.replay()
+    g.reset()
+
+
+def test_what_a_capture_makes_is_no_input(ones: Any) -> None:
+    handle = cuda.graph_pool_handle()
+    first, b = captured(lambda: ones + 1, pool=handle, check_input_liveness=True)
+    second, c = captured(lambda: b * 2, pool=handle, check_input_liveness=True)
+    del b
+    first.replay()
+    second.replay()
+    assert c[0].item() == 4
 
 
 # --- random numbers ------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import flambeau as torch
 from flambeau.cuda import _jiterator_launch
-from support import run_script
+from support import TWO_VIRTUAL, run_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,8 +168,9 @@ def test_numbers_of_other_libraries_and_tensors_of_one_element(gpu: Any, value: 
 def test_large_ints_arrive_whole(gpu: Any) -> None:
     scale = create(SCALE, a=1)
     assert scale(cuda([1]), a=2**62 + 1).item() == 2**62 + 1
-    with pytest.raises(OverflowError):
-        scale(cuda([1]), a=2**64)
+    assert scale(cuda([1]), a=-(2**63)).item() == -(2**63)
+    with pytest.raises(OverflowError, match="extra argument a has 64 bits"):
+        scale(cuda([1]), a=2**63)
 
 
 @pytest.mark.parametrize(
@@ -372,6 +373,26 @@ def test_what_does_not_compile_is_shown_in_the_user_s_own_lines(gpu: Any) -> Non
     assert "   3 |   return y + missing;" in text
     assert "T = float" in text
     assert "flambeau_jiterator" not in text
+
+
+FAULT = """
+f = torch.cuda.jiterator._create_jit_fn('''template <typename T> T astray(T x) {
+  const T* nowhere = (const T*)(int64_t(x) * 4096);
+  return *nowhere + x;
+}''')
+f(torch.ones(3, device="cuda"))
+try:
+    torch.cuda.synchronize()
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_a_fault_names_the_line_of_the_user_s_code() -> None:
+    said = run_script(FAULT, TWO_VIRTUAL).stdout
+    assert "illegal memory access" in said
+    assert "Kernel jiterator_astray failed" in said
+    assert "astray.cu:3" in said
 
 
 def test_code_may_fit_some_types_only(gpu: Any) -> None:

@@ -14,6 +14,7 @@ from flambeau.driver.contract import CodeTarget
 from flambeau.driver.errors import CompilationError, MissingExtraError
 from flambeau.kernels import compile as compiling
 from flambeau.kernels.cache import DiskCache
+from flambeau.runtime import _function
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +52,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Driver:
     monkeypatch.setattr(compiling, "_disk", lambda: DiskCache(tmp_path))
     monkeypatch.setattr(compiling, "_functions", {})
     monkeypatch.setattr(compiling, "_modules", {})
+    monkeypatch.setattr(_function, "use_context", lambda device: None)
     return made
 
 
@@ -90,7 +92,7 @@ def test_second_compilation_comes_from_disk(fake: _Driver, monkeypatch: pytest.M
     monkeypatch.setattr(compiling, "_compile", fail)
     assert compiling.compile_source(TEMPLATE, "twice<int>", device=0) == first
     with pytest.raises(AssertionError, match="compiled again"):
-        compiling.compile_source(TEMPLATE, "twice<int>", device=0, options=["-lineinfo"])
+        compiling.compile_source(TEMPLATE, "twice<int>", device=0, options=["-DOTHER"])
     fake.target = CodeTarget("ptx", "compute_90")
     with pytest.raises(AssertionError, match="compiled again"):
         compiling.compile_source(TEMPLATE, "twice<int>", device=0)

@@ -35,6 +35,7 @@ MIB = 1 << 20
             "pinned_num_register_threads": 8, "pinned_use_cuda_host_register": True}),
         ("pinned_max_round_threshold_mb:1,pinned_max_cached_size_mb:0", {
             "pinned_max_round_threshold": MIB, "pinned_max_cached_size": 0}),
+        ("pinned_use_background_threads:True", {"pinned_use_background_threads": True}),
         ("pinned_reserve_segment_size_mb:2,pinned_free_catch_all:True", {
             "pinned_reserve_segment_size": 2 * MIB, "pinned_free_catch_all": True}),
         ("roundup_power2_divisions:4", {"roundup_power2_divisions": (4,) * 16}),
@@ -102,7 +103,6 @@ def test_what_is_wrong_is_said_with_its_place(text: str, position: int, problem:
         "expandable_segments_reserve_by_class:[a:1]",
         "backend:cudaMallocAsync",
         "graph_capture_record_stream_reuse:True",
-        "pinned_use_background_threads:True",
     ],
 )
 def test_what_is_not_there_is_refused_by_name(text: str) -> None:

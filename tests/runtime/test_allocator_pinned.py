@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support import run_script
 
 from flambeau.driver import _table
+from flambeau.driver.errors import AcceleratorError
 from flambeau.runtime import _allocator, _state, lazy_init
 
 if TYPE_CHECKING:
@@ -173,5 +175,62 @@ def test_a_block_that_a_graph_uses_is_nobody_elses() -> None:
         graph.replay()
         assert float(target.sum()) == 2000.0
         """,
+        prelude="",
+    )
+
+
+def test_a_thread_may_look_for_uses_that_have_ended() -> None:
+    _allocator.configure_host(background=True)
+    block = pin(300)
+    address = block.address
+    block.record_stream(0)
+    block.close()
+    _state.synchronize()
+    deadline = time.monotonic() + 60
+    while current("active_requests") and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert current("active_requests") == 0
+    assert "cuEventQuery" not in driver_calls(lambda: pin(300).close())
+    assert pin(300).address == address
+    _allocator.configure_host()
+    assert pin(300).address == address
+
+
+def test_what_the_thread_finds_is_raised_at_the_next_allocation(
+    fault: Callable[..., None],
+) -> None:
+    _allocator.configure_host(background=True)
+    fault("cuEventQuery", status=719, times=1_000_000)
+    block = pin(300)
+    block.record_stream(0)
+    block.close()
+    deadline = time.monotonic() + 60
+    raised = None
+    while raised is None and time.monotonic() < deadline:
+        try:
+            pin(1).close()
+        except AcceleratorError as error:
+            raised = error.error_code
+    _table.clear_faults()
+    assert raised == 719
+    _allocator.configure_host()
+    pin(1).close()
+
+
+def test_the_thread_survives_neither_the_end_nor_a_fork() -> None:
+    run_script(
+        """
+        import os
+        import flambeau as torch
+        p = torch.empty(1000).pin_memory()
+        x = p.cuda(non_blocking=True)
+        del p
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        q = torch.empty(1000).pin_memory()
+        """,
+        {"PYTORCH_CUDA_ALLOC_CONF": "pinned_use_background_threads:True"},
         prelude="",
     )

@@ -206,6 +206,49 @@ def test_a_missing_wait_shows(project: Callable[..., Run]) -> None:
     assert "test_it[adversarial]" in run.text
 
 
+def test_work_that_nobody_waits_for_starts_if_the_mark_says_so(
+    project: Callable[..., Run],
+) -> None:
+    run = project(
+        """
+        import time
+
+        import flambeau as torch
+        import pytest
+
+        def add_to_pinned(gpu):
+            x = torch.ones(1, device=gpu)
+            pinned = torch.zeros(1).pin_memory()
+            torch.cuda.synchronize()
+            pinned.copy_(x, non_blocking=True)
+            return pinned
+
+        def test_off(gpu, schedule):
+            pinned = add_to_pinned(gpu)
+            time.sleep(0.2)
+            assert pinned.tolist() == [0]
+
+        @pytest.mark.schedule("fifo", progress=True)
+        def test_on(gpu, schedule):
+            pinned = add_to_pinned(gpu)
+            end = time.monotonic() + 20
+            while pinned.tolist() == [0] and time.monotonic() < end:
+                time.sleep(0.01)
+            assert pinned.tolist() == [1]
+
+        def test_after(gpu):
+            pinned = add_to_pinned(gpu)
+            end = time.monotonic() + 20
+            while pinned.tolist() == [0] and time.monotonic() < end:
+                time.sleep(0.01)
+            assert pinned.tolist() == [1]
+        """,
+        "--gpus=virtual",
+        "--schedules=fifo",
+    )
+    assert run.counts == {"passed": 3}, run.text
+
+
 def test_a_project_s_own_fixtures_come_first(project: Callable[..., Run]) -> None:
     run = project(
         """

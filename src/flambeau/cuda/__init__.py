@@ -288,6 +288,10 @@ def __getattr__(name: str) -> Any:
 
     if name in _LATER_MODULES:
         return importlib.import_module(f"{__name__}.{name}")
+    if name.endswith(("Tensor", "Storage")):
+        from flambeau.ops.legacy_types import legacy_type
+
+        return legacy_type(name, True)
     home = _LATER.get(name)
     if home is None:
         raise AttributeError(f"module 'flambeau.cuda' has no attribute {name!r}")

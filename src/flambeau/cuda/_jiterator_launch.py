@@ -7,10 +7,10 @@ import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flambeau.cuda._jiterator_source import (
-    KERNEL,
     THREADS,
     Shape,
     Signature,
+    kernel_name,
     kernel_source,
     launch_signature,
 )
@@ -263,7 +263,7 @@ class Program:
         options = ("-lineinfo", *(include_options() if "#include <" in self.code else ()))
         _function.use_context(device)
         try:
-            return get_function(source, KERNEL, device, options)
+            return get_function(source, kernel_name(self.entry), device, options)
         except CompilationError as error:
             raise CompilationError(self._explain(error, signature), error.log) from error
 

@@ -11,9 +11,8 @@ from flambeau.runtime import _dtype
 if TYPE_CHECKING:
     from flambeau.cuda._jiterator_parser import EntryFunction
 
-__all__ = ["KERNEL", "THREADS", "Shape", "Signature", "kernel_source", "launch_signature"]
+__all__ = ["THREADS", "Shape", "Signature", "kernel_name", "kernel_source", "launch_signature"]
 
-KERNEL = "flambeau_jiterator_kernel"
 THREADS = 256
 
 _REAL = {
@@ -149,6 +148,11 @@ def cuda_type(name: str) -> str:
     return _REAL[name]
 
 
+def kernel_name(entry: EntryFunction) -> str:
+    """What the kernel around a user's function is called, in messages too."""
+    return f"jiterator_{entry.name}"
+
+
 def launch_signature(signature: Signature, shape: Shape) -> str:
     """The letters of `Kernel` for the parameters of `kernel_source`."""
     letters = "P" * signature.outputs + "R" * len(signature.inputs)
@@ -170,7 +174,7 @@ def kernel_source(code: str, entry: EntryFunction, signature: Signature, shape: 
     Returns
     -------
     str
-        CUDA C++ with a kernel called `KERNEL`. Its parameters are the pointers of outputs and
+        CUDA C++ with the kernel of `kernel_name`. Its parameters are the pointers of outputs and
         inputs, the extras, the number of elements, and the layout if it needs one.
     """
     return "".join(
@@ -211,7 +215,7 @@ def _kernel(entry: EntryFunction, signature: Signature, shape: Shape) -> list[st
         *(f"  {line}" for line in one),
         "}",
         f'extern "C" __global__ void __launch_bounds__({THREADS})',
-        f"{KERNEL}({', '.join(parameters)}) {{",
+        f"{kernel_name(entry)}({', '.join(parameters)}) {{",
         *(f"  {line}" for line in _body(signature, shape)),
         "}",
     ]

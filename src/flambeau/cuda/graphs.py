@@ -20,7 +20,8 @@ from flambeau.cuda._graph_hooks import HookHandle, HookList
 from flambeau.cuda._memory_pool import graph_pool_handle
 from flambeau.cuda.streams import ExternalStream, Stream, StreamContext, is_current_stream_capturing
 from flambeau.driver.errors import AcceleratorError
-from flambeau.runtime import _allocator, _graph, _graph_data, lazy_init
+from flambeau.runtime import _allocator, _graph, _graph_data, lazy_init, observers
+from flambeau.runtime._graph_inputs import WatchedInputs
 from flambeau.runtime._stream import current_stream
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class CUDAGraph(_graph.CapturedGraph):
     [10.0, 10.0, 10.0]
     """
 
+    _closed = True  # destruction was told, or there is nothing to tell of yet
+
     def __init__(self, keep_graph: bool = False) -> None:
         self._capture_start, self._capture_end = HookList(), HookList()
         self._post_instantiate = HookList()
@@ -91,6 +94,8 @@ class CUDAGraph(_graph.CapturedGraph):
         self._annotations: GraphAnnotations | None = None
         self._data: dict[str, Any] | None = None
         self._replay_streams: set[int] | None = None  # kept if a destruction waits for them
+        self._inputs: WatchedInputs | None = None
+        self._watched = False  # all of the capture's inputs are known
         self._closed = False
         _alive.add(self)
 
@@ -119,7 +124,8 @@ class CUDAGraph(_graph.CapturedGraph):
             Whose potentially unsafe calls break the capture: ``"global"`` those of all threads,
             ``"thread_local"`` those of this one, ``"relaxed"`` none.
         check_input_liveness
-            Not available yet; True raises.
+            Have each `replay` raise if a tensor that the graph reads or writes, and that was not
+            made in the capture, is gone by then. Its memory is held as long as the graph.
 
         Raises
         ------
@@ -127,14 +133,19 @@ class CUDAGraph(_graph.CapturedGraph):
             The graph owns a capture already, the current stream is the default one, or the mode is
             unknown.
         """
-        if check_input_liveness:
-            raise NotImplementedError("check_input_liveness=True is not available yet")
         super().capture_begin(pool, capture_error_mode)
+        if check_input_liveness:
+            self._inputs, self._watched = WatchedInputs(self.pool()), False
+            observers.register("operation", self._watch_inputs)
         self._closed = False
         if self._annotations is not None and is_available():
             self._annotations.begin(_graph_data.graph_id(_graph_data.current_frontier()[0]))
         _all_capture_start.run_all(self)
-        self._capture_start.run(self)
+        try:
+            self._capture_start.run(self)
+        except BaseException:
+            self.reset()
+            raise
 
     def capture_end(self) -> None:
         """End the capture, tell the hooks and instantiate, unless ``keep_graph`` was asked for.
@@ -157,7 +168,12 @@ class CUDAGraph(_graph.CapturedGraph):
 
     def capture_end_pre(self) -> None:
         """End the capture (``cuStreamEndCapture``); the first part of `capture_end`."""
-        super().capture_end_pre()
+        try:
+            super().capture_end_pre()
+        finally:
+            if not self._is_capturing:  # it is still, if the end was asked for on another stream
+                self._stop_watching()
+        self._see_hooks()
 
     def capture_end_post(self) -> None:
         """Drop the template unless ``keep_graph`` was asked for; the last part of `capture_end`."""
@@ -182,19 +198,9 @@ class CUDAGraph(_graph.CapturedGraph):
 
     # -- running -----------------------------------------------------------------------------------
 
-    def replay(self) -> None:
-        """Launch it on the current stream of its device (``cuGraphLaunch``); returns at once.
-
-        A graph never overlaps itself. The current seeds of the generators that it draws from count.
-
-        Raises
-        ------
-        RuntimeError
-            Nothing was captured.
-        """
-        super().replay()
-
     def _replay_with_hooks(self) -> None:
+        if self._inputs is not None:
+            self._refuse_dead_inputs(self._inputs)
         if not self._has_graph_exec:
             self.instantiate()  # the first replay of one that is kept; says what is wrong otherwise
         _all_replay_start.run_all(self)
@@ -209,9 +215,27 @@ class CUDAGraph(_graph.CapturedGraph):
 
     def reset(self) -> None:
         """Give up what was captured, with its memory; the object may capture again."""
+        self._stop_watching()
         self._tell_destruction()
         self._release()
         self._closed = True
+
+    def _watch_inputs(self, name: str, read: object, written: object, stream: int) -> None:
+        if self._inputs is not None and _graph.currently_capturing() is self:
+            self._inputs.watch(name, (*read, *written))  # type: ignore[misc]
+
+    def _stop_watching(self) -> None:
+        if self._inputs is not None and not self._watched:
+            self._watched = True
+            observers.unregister("operation", self._watch_inputs)
+
+    def _refuse_dead_inputs(self, inputs: WatchedInputs) -> None:
+        dead = inputs.dead()
+        if dead:
+            raise RuntimeError(
+                f"CUDA graph replay detected {len(dead)} dead tensor(s). The graph would read or write "
+                "memory that nobody holds any more; keep what it uses alive:\n" + "\n".join(dead)
+            )
 
     # -- what it is --------------------------------------------------------------------------------
 
@@ -364,6 +388,7 @@ class CUDAGraph(_graph.CapturedGraph):
         self._follow_replays(
             bool(len(self._replay_start) or len(self._replay_end))
             or self._replay_streams is not None
+            or self._inputs is not None
         )
 
     def _tell_destruction(self) -> None:
@@ -380,6 +405,9 @@ class CUDAGraph(_graph.CapturedGraph):
             except Exception:
                 _logger.exception("a destroy callback of a graph failed")
         self._retained.clear()
+        if self._inputs is not None:
+            self._inputs.close()
+            self._inputs = None
         self._replay_streams = None
         self._data = None
         self._see_hooks()

@@ -243,6 +243,8 @@ def _number(name: str, value: Any) -> complex:
     if isinstance(number, bool):
         return number
     if isinstance(number, int):
+        if not -(2**63) <= number < 2**63:
+            raise OverflowError(f"extra argument {name} has 64 bits, too few for {number}")
         return int(number)
     if isinstance(number, float):
         return float(number)

@@ -194,11 +194,13 @@ def get_function(source: str, name: str, device: int, options: Sequence[str] = (
     if function is not None:
         return function
     from flambeau import driver
+    from flambeau.runtime import _function
 
     with _lock:
         if (function := _functions.get(key)) is not None:
             return function
         modules = driver.current().modules
+        _function.use_context(device)  # code is loaded into the context that is current
         expression = "" if 'extern "C"' in source and name.isidentifier() else name
         module_key = (device, source, expression, tuple(options))
         loaded = _modules.get(module_key)

@@ -42,6 +42,12 @@ def is_caching() -> bool:
 def free_dead() -> None:
     """Free the memory of tensors that died and was not from the cache."""
 
+def watch_pinned() -> None:
+    """Start or end the thread that looks for uses of pinned memory that have ended."""
+
+def end_watch() -> None:
+    """End that thread."""
+
 def unpin_doomed() -> None:
     """Free the pinned blocks that were too large to be kept."""
 

@@ -347,6 +347,8 @@ def forget(bint forked):
             if not forked:
                 allocators[device] = NULL
     if pinned != NULL:
+        if not forked:
+            end_watch()
         pinned.die()
         if not forked:
             pinned = NULL
@@ -371,9 +373,28 @@ cdef PinnedAllocator* pinned_allocator() except NULL:
     _state.require_initialized()
     if pinned == NULL or pinned.is_dead():
         pinned = new PinnedAllocator(driver, &host_settings)
+        watch_pinned()
         from flambeau.runtime import _allocator_history
         _allocator_history.tell_host()
     return pinned
+
+
+def watch_pinned():
+    """Start or end the thread that looks for uses of pinned memory that have ended."""
+    cdef bint on = host_settings.background
+    if pinned == NULL:
+        return
+    if on:
+        import atexit
+        atexit.register(end_watch)  # no thread may call a driver that goes away
+    with nogil:
+        pinned.watch(on)
+
+
+def end_watch():
+    if pinned != NULL:
+        with nogil:
+            pinned.watch(False)
 
 
 cdef Storage* allocate_pinned(size_t bytes) except NULL:

@@ -39,6 +39,7 @@ def configure_host(
     max_cached_size: int | None = None,
     reserve_segment: int = 0,
     free_catch_all: bool = False,
+    background: bool = False,
 ) -> None:
     """Replace all settings of the pinned cache. The caller has validated them.
 
@@ -56,6 +57,8 @@ def configure_host(
         Bytes to pin at once at the first request; blocks are cut from that while it lasts.
     free_catch_all
         Whether failures of freeing are a warning instead of an error.
+    background
+        Whether a thread looks for uses that have ended, in place of each allocation.
     """
 
 def initialize_settings() -> None:

@@ -5,47 +5,56 @@ from libc.stdint cimport uintptr_t
 
 from flambeau.runtime cimport _allocator, _state
 from flambeau.runtime._allocator cimport (
-    allocate_device, existing, host_settings, pinned_allocator, require_native, settings,
+    allocate_device, existing, pinned_allocator, require_native, settings,
 )
-from flambeau.runtime._allocator_types cimport DeviceAllocator
+from flambeau.runtime._allocator_types cimport AllocatorSettings, DeviceAllocator, HostSettings
 
 from flambeau.runtime import _allocator as _module
 
 
 def configure(
-    *, large_segment=20 << 20, max_split_size=None, max_non_split_rounding=20 << 20,
+    *, size_t large_segment=20 << 20, max_split_size=None, size_t max_non_split_rounding=20 << 20,
     double garbage_threshold=0, roundup_divisions=(0,) * 16, bint reject_early=False,
     double configured_fraction=1.0,
 ):
     """Replace all settings; the caller has validated them."""
-    _module.pause()
-    settings.large_segment = large_segment
-    settings.max_split_size = <size_t>-1 if max_split_size is None else <size_t>max_split_size
-    settings.max_non_split_rounding = max_non_split_rounding
-    settings.garbage_threshold = garbage_threshold
-    settings.reject_early = reject_early
-    settings.configured_fraction = configured_fraction
+    cdef AllocatorSettings new
+    new.large_segment = large_segment
+    new.max_split_size = or_unlimited(max_split_size)
+    new.max_non_split_rounding = max_non_split_rounding
+    new.garbage_threshold = garbage_threshold
+    new.reject_early = reject_early
+    new.configured_fraction = configured_fraction
     for interval, divisions in enumerate(roundup_divisions):
-        settings.roundup_divisions[interval] = divisions
+        new.roundup_divisions[interval] = divisions
+    _module.pause()
+    _allocator.settings = new
     _module.resume()
     _allocator.idle_settings = garbage_threshold > 0 or reject_early
 
 
 def configure_host(
-    *, bint use_register=False, int register_threads=1, max_round_threshold=None,
+    *, bint use_register=False, unsigned register_threads=1, max_round_threshold=None,
     max_cached_size=None, size_t reserve_segment=0, bint free_catch_all=False,
+    bint background=False,
 ):
     """Replace all settings of the pinned cache; the caller has validated them."""
+    cdef HostSettings new
+    new.use_register = use_register
+    new.register_threads = register_threads
+    new.max_round_threshold = or_unlimited(max_round_threshold)
+    new.max_cached_size = or_unlimited(max_cached_size)
+    new.reserve_segment = reserve_segment
+    new.free_catch_all = free_catch_all
+    new.background = background
     _module.pause()
-    host_settings.use_register = use_register
-    host_settings.register_threads = register_threads
-    host_settings.max_round_threshold = (
-        <size_t>-1 if max_round_threshold is None else <size_t>max_round_threshold)
-    host_settings.max_cached_size = (
-        <size_t>-1 if max_cached_size is None else <size_t>max_cached_size)
-    host_settings.reserve_segment = reserve_segment
-    host_settings.free_catch_all = free_catch_all
+    _allocator.host_settings = new
     _module.resume()
+    _module.watch_pinned()
+
+
+cdef size_t or_unlimited(size) except? 0:
+    return <size_t>-1 if size is None else <size_t>size
 
 
 def host_allocator_address():

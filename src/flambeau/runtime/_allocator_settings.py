@@ -54,6 +54,7 @@ class Options:
     pinned_max_round_threshold: int | None = None
     pinned_max_cached_size: int | None = None
     pinned_free_catch_all: bool = False
+    pinned_use_background_threads: bool = False
     text: str = field(default="", compare=False)
 
 
@@ -269,7 +270,7 @@ _KEYS: dict[str, tuple[str | None, Callable[[_Reader, str], Any]]] = {
     "pinned_use_cuda_host_register": ("pinned_use_cuda_host_register", _boolean),
     "pinned_use_hip_host_register": ("pinned_use_cuda_host_register", _boolean),
     "pinned_num_register_threads": ("pinned_num_register_threads", _register_threads),
-    "pinned_use_background_threads": (None, _off_only),
+    "pinned_use_background_threads": ("pinned_use_background_threads", _boolean),
     "pinned_reserve_segment_size_mb": ("pinned_reserve_segment_size", _positive_mebibytes),
     "pinned_max_round_threshold_mb": ("pinned_max_round_threshold", _mebibytes),
     "pinned_max_cached_size_mb": ("pinned_max_cached_size", _mebibytes),
@@ -437,5 +438,6 @@ def _apply(options: Options) -> None:
         max_cached_size=options.pinned_max_cached_size,
         reserve_segment=options.pinned_reserve_segment_size,
         free_catch_all=options.pinned_free_catch_all,
+        background=options.pinned_use_background_threads,
     )
     _current = options

@@ -179,7 +179,7 @@ cdef extern from "flambeau/runtime/host_allocator.hpp" namespace "flambeau" nogi
     cdef cppclass HostBlock(Storage):
         pass
     cdef cppclass HostSettings:
-        bint use_register, free_catch_all
+        bint use_register, free_catch_all, background
         unsigned register_threads
         size_t max_round_threshold, max_cached_size, reserve_segment
     cdef cppclass HostBlockInfo:
@@ -201,6 +201,7 @@ cdef extern from "flambeau/runtime/host_allocator.hpp" namespace "flambeau" nogi
         vector[TraceEntry] trace()
         vector[HostBlockInfo] snapshot()
         CUresult unpin_doomed()
+        void watch(bint)
         void record_use(HostBlock*, const StreamUse&)
         void record_captured_use(HostBlock*)
         CUresult empty_cache()

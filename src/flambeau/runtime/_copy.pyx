@@ -191,6 +191,15 @@ cdef int _refuse_pageable(Tensor host, CUstream stream) except -1:
     return 0
 
 
+cdef int _use_pinned(Tensor host, CUstream stream) except -1:
+    """Pinned memory stays until a stream has passed, or as long as a graph that copies it."""
+    if _state.is_captured(stream):
+        from flambeau.runtime import _graph
+        _graph.keep(host._alias(Tensor))
+        return 0
+    return _allocator.record_pinned_use(host.storage, stream)
+
+
 cdef int _up(Tensor to, Tensor source, bint non_blocking) except -1:
     """Host to device, one block of bytes."""
     cdef CUstream stream
@@ -206,7 +215,7 @@ cdef int _up(Tensor to, Tensor source, bint non_blocking) except -1:
     if non_blocking and pinned:
         check(driver.MemcpyHtoDAsync(<CUdeviceptr>to.data, source.data, bytes, stream))
         if source.storage.pinned:
-            _allocator.record_pinned_use(source.storage, stream)
+            _use_pinned(source, stream)
         if _launch.observed:
             _tell_copy(to, source, stream, to.device_index, None)
         return 0
@@ -240,7 +249,7 @@ cdef int _down(Tensor to, Tensor source, bint non_blocking) except -1:
     if non_blocking and pinned:
         check(driver.MemcpyDtoHAsync(to.data, <CUdeviceptr>source.data, bytes, stream))
         if to.storage.pinned:
-            _allocator.record_pinned_use(to.storage, stream)
+            _use_pinned(to, stream)
         if _launch.observed:
             _tell_copy(to, source, stream, source.device_index, None)
         return 0

@@ -32,9 +32,11 @@ cdef class CapturedGraph:
     cdef object pool_id                 # of its memory, while it has any
     cdef list shared_pools              # entered by use_mem_pool during the capture
     cdef list pool_devices              # on which it is a user of its pools
+    cdef list kept                      # pinned tensors that it copies from or to
     cdef list generators                # CapturedGenerator
     cdef object cells                   # device memory of the generators' seeds and offsets
     cdef CUstream last_stream           # of the newest replay with random numbers
     cdef CUevent last_launch            # after that; null: none
     cdef object __weakref__
     cdef int replay_plainly(self) except -1
+    cdef int forget_work(self) except -1

@@ -21,7 +21,17 @@ class CapturedGraph:
 
     def capture_end_pre(self) -> None: ...
     def capture_end_post(self) -> None: ...
-    def replay(self) -> None: ...
+    def replay(self) -> None:
+        """Launch it on the current stream of its device (``cuGraphLaunch``); returns at once.
+
+        A graph never overlaps itself. The current seeds of the generators that it draws from count.
+
+        Raises
+        ------
+        RuntimeError
+            Nothing was captured, or an input that was to be watched is gone.
+        """
+
     def pool(self) -> tuple[int, int]: ...
     def pools(self) -> list[tuple[int, int]]: ...
     def raw_cuda_graph(self) -> int: ...
@@ -50,6 +60,8 @@ class CapturedGraph:
     @property
     def _has_graph_exec(self) -> bool: ...
     @property
+    def _is_capturing(self) -> bool: ...
+    @property
     def _has_graph(self) -> bool: ...
     @property
     def _device(self) -> int: ...
@@ -59,6 +71,9 @@ def any_capturing() -> bool:
 
 def currently_capturing() -> CapturedGraph | None:
     """The graph whose capture the calling thread's current stream belongs to, or None."""
+
+def keep(tensor: object) -> None:
+    """Captured work copies pinned memory: the graph holds it as long as it may be replayed."""
 
 def note_pool(device: int, pool_id: tuple[int, int]) -> None:
     """A thread takes memory from a pool: the capture that it is in, if any, becomes a user of it."""

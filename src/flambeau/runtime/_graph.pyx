@@ -96,6 +96,13 @@ def currently_capturing():
     return None
 
 
+def keep(tensor):
+    """Captured work copies pinned memory: the graph holds it as long as it may be replayed."""
+    cdef CapturedGraph graph = currently_capturing()
+    if graph is not None:
+        graph.kept.append(tensor)
+
+
 def note_pool(int device, pool_id):
     """A thread takes memory from a pool: the capture that it is in, if any, becomes a user of it."""
     cdef CapturedGraph graph = currently_capturing() if _state.captures else None
@@ -190,11 +197,13 @@ cdef class CapturedGraph:
         self.device = -1
         self.made_in = _state.epoch
         self.generators = []
+        self.kept = []
         self.shared_pools = []
         self.pool_devices = []
 
     def __del__(self):
-        self._release(later=True)
+        if self.pool_devices is not None:  # else it was never made
+            self._release(later=True)
 
     # -- capturing -------------------------------------------------------------------------------
 
@@ -274,8 +283,7 @@ cdef class CapturedGraph:
         finish_capture(self)
         if status != CUDA_SUCCESS:
             drop_pools(self)
-            self.generators = []
-            self.cells = None
+            self.forget_work()
             raise_broken(status, report, loose)
         self.template_ = graph
         self.captured = True
@@ -323,6 +331,16 @@ cdef class CapturedGraph:
         self.plain = not self.generators
 
     def replay(self):
+        """replay()\n--\n
+        Launch it on the current stream of its device (``cuGraphLaunch``); returns at once.
+
+        A graph never overlaps itself. The current seeds of the generators that it draws from count.
+
+        Raises
+        ------
+        RuntimeError
+            Nothing was captured, or an input that was to be watched is gone.
+        """
         if self.plain and not self.hooked and not replay_hooks:
             self.replay_plainly()
         else:
@@ -383,15 +401,24 @@ cdef class CapturedGraph:
         self.template_ = NULL
         self.last_launch = NULL
         self.captured = self.plain = False
-        self.generators = []
-        self.cells = None
+        self.forget_work()
         drop_pools(self)
+
+    cdef int forget_work(self) except -1:
+        self.generators = []
+        self.kept = []
+        self.cells = None
+        return 0
 
     # -- what it is --------------------------------------------------------------------------------
 
     @property
     def _has_graph_exec(self):
         return self.exec_ != NULL
+
+    @property
+    def _is_capturing(self):
+        return self.capturing
 
     @property
     def _has_graph(self):
@@ -479,8 +506,7 @@ cdef int give_up(CapturedGraph graph) except -1:
     finish_capture(graph)
     if status == CUDA_SUCCESS:
         discard("graph", <uintptr_t>made, graph.made_in)
-    graph.generators = []
-    graph.cells = None
+    graph.forget_work()
     drop_pools(graph)
     return 0
 

@@ -339,8 +339,8 @@ class ExternalStream(Stream):
 
 cdef int wrap_object(BaseStream stream, owner, device) except -1:
     cdef BaseStream found = as_stream(owner)
-    cdef int index = index_of(device, True)
-    if 0 <= index != found.index:
+    cdef int index = found.index if device is None else index_of(device, True)
+    if index != found.index:
         raise RuntimeError(f"{owner!r} belongs to cuda:{found.index}, not to cuda:{index}")
     fill(stream, found.index, found.handle, found.id)
     (<object>stream)._owner = owner

@@ -9,6 +9,7 @@
 #include <new>
 
 #include <thread>
+#include <utility>
 
 #include "allocator_history.hpp"
 #include "pending_events.hpp"
@@ -39,6 +40,7 @@ inline Storage *allocate_host_storage(std::size_t bytes) {
 struct HostSettings {
   bool use_register = false;  // ordinary memory that is registered, not the driver's own
   bool free_catch_all = false;
+  bool background = false;    // a thread looks for uses that have ended, not each allocation
   unsigned register_threads = 1;                // that touch its pages first
   std::size_t max_round_threshold = SIZE_MAX;  // above it sizes are exact
   std::size_t max_cached_size = SIZE_MAX;      // above it blocks are not kept
@@ -94,7 +96,7 @@ struct PinnedAllocator {
   // A pinned block; null with the driver's status. A context must be current.
   HostBlock *allocate(std::size_t bytes, const StackNode *stack, CUresult *status) {
     Lock lock(mutex_);
-    *status = poll(lock);
+    *status = watching_ ? std::exchange(found_by_watcher_, CUDA_SUCCESS) : poll(lock);
     if (*status == CUDA_SUCCESS) *status = unpin_doomed(lock);
     if (*status != CUDA_SUCCESS) return nullptr;
     const std::size_t size = round(bytes);
@@ -232,11 +234,28 @@ struct PinnedAllocator {
     stats_.alloc_time = stats_.free_time = Timing();
   }
 
+  // Let a thread look for uses that have ended, or end it. Called with no lock and without the GIL.
+  void watch(bool on) {
+    Lock lock(mutex_);
+    if (on == watching_ || dead_) return;
+    watching_ = on;
+    if (on) {
+      watcher_ = std::thread([this] { keep_watch(); });
+      return;
+    }
+    std::thread ended;
+    ended.swap(watcher_);
+    lock.unlock();
+    ended.join();
+  }
+
   void pause() { mutex_.lock(); }
   void resume() { mutex_.unlock(); }
 
   void die() {
     new (&mutex_) std::mutex();  // a thread that exists no more may hold the old one
+    new (&watcher_) std::thread();  // it is not there in a forked child
+    watching_ = false;
     dead_ = true;
     pending_.forget();
   }
@@ -435,6 +454,17 @@ struct PinnedAllocator {
     }
   }
 
+  void keep_watch() {
+    Lock lock(mutex_);
+    while (watching_) {
+      const CUresult status = poll(lock);
+      if (status != CUDA_SUCCESS) found_by_watcher_ = status;
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      lock.lock();
+    }
+  }
+
   CUresult poll(Lock &lock) {
     if (pending_.empty()) return CUDA_SUCCESS;
     return pending_.poll(driver_, lock, [this](HostBlock *block) {
@@ -455,6 +485,9 @@ struct PinnedAllocator {
   std::map<char *, HostBlock *> blocks_;
   std::vector<HostBlock *> doomed_;
   std::atomic<bool> has_doomed_{false};
+  std::thread watcher_;
+  bool watching_ = false;
+  CUresult found_by_watcher_ = CUDA_SUCCESS;
   HostStats stats_;
   Stat active_requests_[BUCKETS + 1], active_bytes_[BUCKETS + 1];
   PendingEvents<HostBlock> pending_;

@@ -85,6 +85,7 @@ def assert_close(
     AssertionError: Tensor-likes are not close!
     ...
     """
+    __tracebackhide__ = True  # pytest then shows the line of the test
     if (rtol is None) != (atol is None):
         given, lacking = ("rtol", "atol") if atol is None else ("atol", "rtol")
         raise ValueError(

@@ -190,9 +190,10 @@ def test_modes():
     assert len(caught.value.reports) == 2
     with pytest.warns(torch.virtual.CheckWarning, match="past the end"), memory("warn"):
         kernel(1, 32, x, x, 11)
-    with pytest.raises(KeyError), memory("raise"):  # the body's own error counts
-        kernel(1, 32, x, x, 11)
-        raise KeyError
+    kept = memory("raise")
+    with pytest.raises(KeyError), kept:  # the body's own error counts
+        raise KeyError(kernel(1, 32, x, x, 11))
+    assert len(kept.reports) == 2
     kernel(1, 32, x, x, 11)  # nobody looks
     torch.cuda.synchronize()
     with pytest.raises(ValueError, match="no check 'speed'"):
@@ -259,7 +260,9 @@ def test_command_line(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("import flambeau as torch\n" + SCRIPT)
     command = [sys.executable, "-m", "flambeau", "run", "--virtual", "h200", "--check"]
-    done = subprocess.run([*command, "memory", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, "memory", program], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 3
     assert "checks found 1 problem: 1 of memory" in done.stderr
     assert done.stderr.count("checks found") == 1

@@ -225,10 +225,12 @@ int main(int argc, char **) {
   PinnedAllocator pinned(&driver, &host_settings);
   device.set_context(CONTEXT);
   device.set_limit(CAPACITY);
+  pinned.watch(argc > 1);
   std::vector<std::thread> threads;
   for (unsigned seed = 1; seed <= 4; ++seed)
     threads.emplace_back([&device, &pinned, seed] { work(device, pinned, seed); });
   for (std::thread &thread : threads) thread.join();
+  pinned.watch(false);
   current_context = CONTEXT;
   require(device.empty_cache() == CUDA_SUCCESS, "the cache can be emptied");
   for (const auto &[id, reserved] : device.pool_stats())

@@ -69,7 +69,7 @@ class VirtualDriver:
 
         What checks found and nobody asked for is written to stderr first.
         """
-        if _machine.checks() and _machine.is_running():
+        if _machine.checks():
             from flambeau.driver.virtual import checks
 
             checks.print_summary()

@@ -205,7 +205,8 @@ def _report(fields: dict[str, Any]) -> CheckReport:
     block = None
     if fields["block"] is not None:
         born, died = (stacks.frames(fields[name]) for name in ("born_stack", "died_stack"))
-        block = Block(*fields["block"], allocated=born, freed=died)
+        address, size, distance = fields["block"]
+        block = Block(address, size, distance, born, died)
     return CheckReport(
         check=NAMES[fields["check"].bit_length() - 1],
         problem=fields["problem"],

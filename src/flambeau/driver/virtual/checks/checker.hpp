@@ -64,6 +64,7 @@ inline std::string readable_name(const char *name) {
   return arguments == std::string::npos || arguments == 0 ? text : text.substr(0, arguments);
 }
 
+constexpr const char *OTHER_STREAM = "that other work touches at the same time";
 constexpr const char *UNWRITTEN = "that nobody has written";
 
 // What is wrong with an access in the memory that work finds at its address; null if nothing is.

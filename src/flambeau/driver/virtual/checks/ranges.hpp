@@ -12,6 +12,7 @@ class RangeChecks {
   // A read whose values are used, such as a matrix product's.
   void read(std::uint64_t address, std::uint64_t bytes) {
     if (!ticket_ || bytes == 0) return;
+    race(address, bytes, false);
     const Tenure tenure = look("read", address, bytes);
     if (!tenure.holding || !checker().has(CHECK_INIT)) return;
     const std::uint64_t missing = tenure.holding->first_invalid(address, bytes);
@@ -22,12 +23,16 @@ class RangeChecks {
   }
   void write(std::uint64_t address, std::uint64_t bytes) {
     if (!ticket_ || bytes == 0) return;
+    race(address, bytes, true);
     const Tenure tenure = look("write", address, bytes);
     if (tenure.holding) tenure.holding->set_valid(address, bytes);
   }
-  // What was not written stays so in the copy.
-  void copy(std::uint64_t to, std::uint64_t from, std::uint64_t bytes) {
+  // What was not written stays so in the copy. Pageable memory is the host's own business.
+  void copy(std::uint64_t to, bool to_pageable, std::uint64_t from, bool from_pageable,
+            std::uint64_t bytes) {
     if (!ticket_ || bytes == 0) return;
+    if (!from_pageable) race(from, bytes, false);
+    if (!to_pageable) race(to, bytes, true);
     const Tenure source = look("read", from, bytes), target = look("write", to, bytes);
     if (!target.holding) return;
     if (!source.holding || source.holding->first_invalid(from, bytes) == from + bytes)
@@ -38,6 +43,28 @@ class RangeChecks {
   }
 
  private:
+  void race(std::uint64_t address, std::uint64_t bytes, bool writes) {
+    if (!checker().has(CHECK_RACE)) return;
+    Accesses &accesses = checker().accesses;
+    Stamp now;
+    now.run = run_ = run_ ? run_ : accesses.begin({ticket_, work_});
+    bool reported = false;
+    const auto ordered = [&](const Stamp &earlier, bool) {
+      return earlier.run == run_ || ticket_->comes_after(*accesses.run(earlier).ticket);
+    };
+    const auto conflict = [&](const Stamp &earlier, bool was_write) {
+      if (reported) return;
+      reported = true;
+      Finding finding = start(CHECK_RACE, OTHER_STREAM, writes ? "write" : "read", address, bytes);
+      finding.other = accesses.actor(earlier, was_write);
+      name_block(finding, checker().ledger.find(address, ticket_->epoch), ticket_->epoch);
+      checker().findings.add(std::move(finding));
+    };
+    accesses.pages.each(address, bytes, [&](Cell &cell) {
+      stamp(cell, now, !writes, writes, ordered, conflict);
+    });
+  }
+
   // What holds the range, after the memory check; without a holding if it is wrong.
   Tenure look(const char *access, std::uint64_t address, std::uint64_t bytes) {
     Tenure tenure = checker().ledger.find(address, ticket_->epoch);
@@ -68,6 +95,7 @@ class RangeChecks {
 
   const TicketPtr ticket_;
   const char *const work_;
+  std::uint32_t run_ = 0;
 };
 
 }  // namespace flambeau::vgpu

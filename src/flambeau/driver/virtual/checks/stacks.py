@@ -37,7 +37,7 @@ def capture() -> int:
 
     The innermost frame comes first.
     """
-    found = []
+    found: list[Frame] = []
     frame = sys._getframe(1) if hasattr(sys, "_getframe") else None
     while frame is not None and len(found) < _DEPTH:
         code = frame.f_code

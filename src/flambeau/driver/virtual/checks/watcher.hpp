@@ -3,6 +3,7 @@
 #pragma once
 #include <cstring>
 #include <map>
+#include <tuple>
 
 #include "checker.hpp"
 #include "order.hpp"
@@ -11,7 +12,6 @@ namespace flambeau::vgpu {
 
 constexpr const char *NO_BARRIER = "that nothing orders with another thread's access";
 constexpr const char *OTHER_BLOCK = "that another block touches at the same time";
-constexpr const char *OTHER_STREAM = "that other work touches at the same time";
 
 class GridWatcher final : public ptx::Watcher {
  public:
@@ -26,6 +26,7 @@ class GridWatcher final : public ptx::Watcher {
   }
   ~GridWatcher() override {
     settle();
+    if (!(on_ & CHECK_RACE)) checker_.accesses.runs.pop_back();   // nobody remembers it
     for (auto &entry : found_) checker_.findings.add(std::move(entry.second));
   }
 
@@ -71,12 +72,16 @@ class GridWatcher final : public ptx::Watcher {
     Pages shared;                              // its latest accesses
     BlockOrder order;
   };
+  // A problem between two sites, whichever came first.
+  using Key = std::tuple<std::uint32_t, std::uint32_t, const char *>;
+  static Key key_of(std::uint32_t a, std::uint32_t b, const char *problem) {
+    return {std::min(a, b), std::max(a, b), problem};
+  }
   // Two writes that nothing orders, of which the second is about to happen: no harm if it writes
   // what is there already.
   struct Overwrite {
     std::uint64_t address = 0, bytes = 0;
-    std::uint32_t site = 0;
-    const char *problem = nullptr;
+    Key key;
     unsigned char before[16];
     Finding finding;
   };
@@ -140,14 +145,13 @@ class GridWatcher final : public ptx::Watcher {
       overwrite_ = std::make_unique<Overwrite>();
       overwrite_->address = a.address;
       overwrite_->bytes = a.bytes;
-      overwrite_->site = a.site;
-      overwrite_->problem = problem;
+      overwrite_->key = key_of(a.site, earlier.site, problem);
       std::memcpy(overwrite_->before, reinterpret_cast<const void *>(a.address), a.bytes);
       overwrite_->finding = start(CHECK_RACE, problem, state, a);
       overwrite_->finding.other = checker_.accesses.actor(earlier, was_write);
       return;
     }
-    Finding &finding = report(CHECK_RACE, problem, state, a);
+    Finding &finding = report(CHECK_RACE, problem, state, a, same_run ? earlier.site : a.site);
     if (!finding.other.work.empty()) return;
     finding.other = checker_.accesses.actor(earlier, was_write);
     if (!a.has(a.shared))
@@ -159,7 +163,7 @@ class GridWatcher final : public ptx::Watcher {
     if (!overwrite_) return;
     const std::unique_ptr<Overwrite> now = std::move(overwrite_);
     if (std::memcmp(now->before, reinterpret_cast<const void *>(now->address), now->bytes) == 0) return;
-    const auto [entry, is_new] = found_.try_emplace(std::make_pair(now->site, now->problem), now->finding);
+    const auto [entry, is_new] = found_.try_emplace(now->key, now->finding);
     if (!is_new) ++entry->second.count;
   }
 
@@ -207,8 +211,8 @@ class GridWatcher final : public ptx::Watcher {
 
   // The finding of this kind at this place: new, or the one of before, counted once more.
   Finding &report(Check check, const char *problem, const BlockState &state,
-                  const ptx::WatchedAccess &a) {
-    const std::pair<std::uint32_t, const char *> key{a.site, problem};
+                  const ptx::WatchedAccess &a, std::uint32_t other_site = ~0u) {
+    const Key key = key_of(a.site, other_site == ~0u ? a.site : other_site, problem);
     auto [entry, is_new] = found_.try_emplace(key);
     Finding &finding = entry->second;
     if (!is_new) {
@@ -247,7 +251,7 @@ class GridWatcher final : public ptx::Watcher {
   std::vector<Site> sites_;
   std::vector<HoldingPtr> held_;   // so that what sites point to stays
   std::vector<std::unique_ptr<BlockState>> blocks_;
-  std::map<std::pair<std::uint32_t, const char *>, Finding> found_;   // by site and problem
+  std::map<Key, Finding> found_;
 };
 
 }  // namespace flambeau::vgpu

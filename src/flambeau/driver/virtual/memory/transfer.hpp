@@ -71,7 +71,7 @@ class CopyTask final : public Task {
     if (!allowed(machine, report) || !hold(t.to, t.bytes, report)) return;
     if (ticket && checking()) {
       RangeChecks checks(ticket, "a copy");
-      if (staged_) checks.write(t.to, t.bytes); else checks.copy(t.to, t.from, t.bytes);
+      if (staged_) checks.write(t.to, t.bytes); else checks.copy(t.to, !t.check_to, t.from, !t.check_from, t.bytes);
     }
     const void *from = staged_ ? staged_.get() : reinterpret_cast<const void *>(t.from);
     std::memmove(reinterpret_cast<void *>(t.to), from, t.bytes);

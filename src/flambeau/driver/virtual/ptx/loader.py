@@ -72,9 +72,7 @@ class GlobalRecord:
     patches: list[tuple[int, str, int]]
 
 
-def load(
-    ptx_text: str, allocate_global: Allocate, *, watched: bool = False
-) -> LoadedModule:
+def load(ptx_text: str, allocate_global: Allocate, *, watched: bool = False) -> LoadedModule:
     """Load a PTX module (``cuModuleLoadData``).
 
     The compiled code is kept on disk, so that loading the same text again takes a few milliseconds.

@@ -76,9 +76,7 @@ def watch(f: Lowering, pointer: str, space: str, size: int, access: int, i: Inst
     f.unit.declare("fl_watch", "declare void {}(ptr, i32, i64, i32, i32) nounwind")
     address = f.value(f"ptrtoint ptr {pointer} to i64")
     site = f.unit.site(access, size, i)
-    f.emit(
-        f"call void @fl_watch(ptr %ctx, i32 %flat, i64 {address}, i32 {site}, i32 {flags})"
-    )
+    f.emit(f"call void @fl_watch(ptr %ctx, i32 %flat, i64 {address}, i32 {site}, i32 {flags})")
 
 
 def check_address(f: Lowering, address: str, size: int, access: int, i: Instruction) -> None:

@@ -94,9 +94,7 @@ class Program:
         inliner = Inliner(module.functions)
         self.kernel = inliner.expand(kernel) if inliner.yields(kernel) else kernel
         self.symbol = f"k{index}"
-        self.unit = Unit(
-            layout, module.functions, module.variables, self.symbol, watched=watched
-        )
+        self.unit = Unit(layout, module.functions, module.variables, self.symbol, watched=watched)
         self.functions = self._reachable()
         self.local_bytes = self._lay_out_local()
         self._lay_out_shared()
