@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import flambeau as torch
+from flambeau.runtime import observers
 from support import run_script
 
 if TYPE_CHECKING:
@@ -190,6 +191,29 @@ def test_failed_captures_have_no_end(ones: Any, everywhere: list[str]) -> None:
     with pytest.raises(cuda.AcceleratorError), cuda.graph(cuda.CUDAGraph()):
         cuda.synchronize()
     assert everywhere == ["start"]
+
+
+@pytest.mark.parametrize("random", [False, True])
+def test_observers_hear_of_launches(ones: Any, random: bool) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def note(*numbers: int) -> None:
+        seen.append(numbers)
+
+    g = cuda.CUDAGraph()
+    with cuda.graph(g):
+        _ = torch.rand(8, device="cuda") if random else ones + 1
+    observers.register("graph_launch", note)
+    observers.register("graph_release", note)
+    try:
+        g.replay()
+        g.replay()
+        g.reset()
+    finally:
+        observers.unregister("graph_launch", note)
+        observers.unregister("graph_release", note)
+    capture = seen[0][0]
+    assert seen == [(capture, 0, 0), (capture, 0, 0), (capture,)]
 
 
 # --- the end of a graph --------------------------------------------------------------------------

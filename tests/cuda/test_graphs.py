@@ -151,6 +151,24 @@ def test_a_capture_ends_where_it_began(ones: Any) -> None:
     assert b[0].item() == 2
 
 
+def test_a_capture_ends_on_its_thread(ones: Any) -> None:
+    g, stream = cuda.CUDAGraph(), cuda.Stream()
+
+    def end_elsewhere() -> None:
+        with cuda.stream(stream):
+            g.capture_end()
+
+    cuda.synchronize()
+    with cuda.stream(stream):
+        g.capture_begin()
+        b = ones + 1
+        assert in_thread(end_elsewhere).error_code == 908
+        c = b + 1
+        g.capture_end()
+    g.replay()
+    assert c[0].item() == 3
+
+
 def test_is_current_stream_capturing(ones: Any) -> None:
     assert not cuda.is_current_stream_capturing()
     with cuda.graph(cuda.CUDAGraph()):
@@ -555,18 +573,17 @@ def test_a_reset_gives_the_memory_back() -> None:
 
 
 def test_inputs_that_died_are_told() -> None:
-    x, y = torch.ones(1000, device="cuda"), torch.ones(1000, device="cuda")
-    g, b = captured(lambda: (x + 1) * 2 + y, check_input_liveness=True)
+    inputs = {name: torch.ones(1000, device="cuda") for name in "xy"}
+    g, b = captured(lambda: (inputs["x"] + 1) * 2 + inputs["y"], check_input_liveness=True)
     g.replay()
     assert b[0].item() == 5
-    view = x[1:]
-    del x
+    view = inputs.pop("x")[1:]
     g.replay()
     del view
     with pytest.raises(RuntimeError, match=r"detected 1 dead tensor\(s\)") as caught:
         g.replay()
-    assert "x + 1" in str(caught.value)
-    del y
+    assert 'inputs["x"] + 1' in str(caught.value)
+    inputs.clear()
     with pytest.raises(RuntimeError, match=r"detected 2 dead tensor\(s\)"):
         g.replay()
     g.reset()
@@ -575,7 +592,9 @@ def test_inputs_that_died_are_told() -> None:
 def test_what_a_capture_makes_is_no_input(ones: Any) -> None:
     handle = cuda.graph_pool_handle()
     first, b = captured(lambda: ones + 1, pool=handle, check_input_liveness=True)
-    second, c = captured(lambda: b * 2, pool=handle, check_input_liveness=True)
+    made = [b]
+    second, c = captured(lambda: made[0] * 2, pool=handle, check_input_liveness=True)
+    made.clear()
     del b
     first.replay()
     second.replay()

@@ -10,6 +10,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.driver import _table
+from support import run_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -110,3 +111,25 @@ def test_work_on_it_is_finished_before_it_goes() -> None:
         y = x * 2
         del x
         assert float(y.sum()) == 6.0 * MIB
+
+
+def test_the_end_of_the_program_is_quiet() -> None:
+    done = run_script("""
+        import sys
+        c = torch.cuda
+        class Keeper: pass
+        kept = sys.modules["kept"] = Keeper()
+        kept.itself = kept
+        with c.caching_allocator_disabled():
+            kept.direct = torch.ones(1000, device="cuda")
+        kept.pool = c.MemPool()
+        with c.use_mem_pool(kept.pool):
+            kept.pooled = torch.ones(1000, device="cuda")
+        kept.pinned = torch.empty(1000).pin_memory()
+        kept.copy = kept.pinned.cuda(non_blocking=True)
+        c.memory._record_memory_history(record_pinned_host_memory=True)
+        kept.recorded = torch.ones(1000, device="cuda")
+        mine = c.CUDAPluggableAllocator.from_functions(lambda *a: None, lambda *a: None)
+        kept.mine = c.MemPool(mine.allocator())
+    """)
+    assert (done.stdout, done.stderr) == ("", "")

@@ -22,7 +22,6 @@ MISSING = {
     "torch.cuda.current_solver_handle",
     "torch.cuda.ipc_collect",
     "torch.cuda.amp",
-    "torch.Generator.philox_state",
 }
 
 UNREADABLE = object()

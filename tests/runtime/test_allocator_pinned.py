@@ -234,3 +234,14 @@ def test_the_thread_survives_neither_the_end_nor_a_fork() -> None:
         {"PYTORCH_CUDA_ALLOC_CONF": "pinned_use_background_threads:True"},
         prelude="",
     )
+
+
+def test_the_cache_is_given_up_before_memory_is_refused(fault: Callable[..., None]) -> None:
+    pin(MIB).close()
+    fault("cuMemHostAlloc", status=2, times=1)
+    block = pin(4 * MIB)
+    assert block.nbytes == 4 * MIB
+    assert current("allocations") == 1
+    fault("cuMemHostAlloc", status=2, times=1)  # with nothing cached there is no second attempt
+    with pytest.raises(RuntimeError, match="This process has 4194304 bytes of pinned memory"):
+        pin(4 * MIB)

@@ -12,7 +12,14 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from flambeau.driver import _table
 from flambeau.driver.errors import AcceleratorError, OutOfMemoryError
-from flambeau.runtime import _allocator, _cuda_device, _state, lazy_init
+from flambeau.runtime import (
+    _allocator,
+    _allocator_history,
+    _allocator_pools,
+    _cuda_device,
+    _state,
+    lazy_init,
+)
 from flambeau.runtime._stream import Stream, stream
 
 from .conftest import Books
@@ -39,6 +46,10 @@ class Allocator(RuleBasedStateMachine):
         self.streams = [Stream() for _ in range(3)]
         self.live: dict[int, tuple[_allocator.Allocation, int]] = {}
         self.creation: list[int] = []  # addresses of segments, oldest first
+        self.entered: list[tuple[int, int]] = []  # pools, outermost first
+        self.pools = [_allocator_pools.new_user_id() for _ in range(2)]
+        for pool in self.pools:
+            _allocator_pools.retain_pool(self.books.device, pool)
         _allocator.set_memory_limit(self.books.device, LIMIT)
 
     def _handle(self, index: int) -> int:
@@ -60,10 +71,12 @@ class Allocator(RuleBasedStateMachine):
         self.creation += [address for address in segments if address not in self.creation]
         if any(b["state"] == "active_pending_free" for b in self.books.blocks):
             return None
+        pool = self.entered[-1] if self.entered else (0, 0)
         fitting = [
             (block["size"], self.creation.index(segment["address"]), block["address"])
             for segment in segments.values()
             if segment["stream"] == handle and segment["segment_type"] == kind
+            if segment["segment_pool_id"] == pool
             for block in segment["blocks"]
             if block["state"] == "inactive" and block["size"] >= size
         ]
@@ -111,6 +124,27 @@ class Allocator(RuleBasedStateMachine):
         self.free(address)
         _table.clear_faults()
 
+    @rule(index=st.integers(0, 1))
+    def enter_a_pool(self, index: int) -> None:
+        pool = self.pools[index]
+        if pool not in self.entered:
+            _allocator_pools.begin_for_this_thread(self.books.device, pool)
+            self.entered.append(pool)
+
+    @rule()
+    def leave_a_pool(self) -> None:
+        if self.entered:
+            pool = self.entered.pop()
+            _allocator_pools.end_for_this_thread(self.books.device, pool)
+            assert _allocator_pools.drop_pool(self.books.device, pool)
+
+    @rule(context=st.sampled_from(["state", "all"]), on=st.booleans())
+    def record_history(self, context: str, on: bool) -> None:
+        if on:
+            _allocator_history.record(context, 50)
+        else:
+            _allocator_history.stop()
+
     @rule(index=st.integers(0, 2))
     def wait(self, index: int) -> None:
         self.streams[index].synchronize()
@@ -119,6 +153,8 @@ class Allocator(RuleBasedStateMachine):
     def empty_cache(self) -> None:
         _allocator.empty_cache()
         for segment in self.books.segments:
+            if segment["segment_pool_id"] != (0, 0):
+                continue  # a pool that is alive keeps what it has
             assert any(block["state"] != "inactive" for block in segment["blocks"])
 
     @rule()
@@ -133,8 +169,14 @@ class Allocator(RuleBasedStateMachine):
         assert self.books.current("reserved_bytes") <= LIMIT
 
     def teardown(self) -> None:
+        while self.entered:
+            self.leave_a_pool()
         self.live.clear()
         gc.collect()
+        for pool in self.pools:
+            assert _allocator_pools.pool_users(self.books.device, pool) == 1
+            assert _allocator_pools.drop_pool(self.books.device, pool)
+        _allocator_history.stop()
         _allocator.empty_cache()
         assert self.books.segments == []
         _allocator.set_memory_limit(self.books.device, None)

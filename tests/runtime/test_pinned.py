@@ -130,9 +130,9 @@ def test_timings_and_resets() -> None:
 
 
 def test_a_refusing_driver() -> None:
-    _table.inject("cuMemHostAlloc", status=2)
+    _table.inject("cuMemHostAlloc", status=2, times=2)
     try:
-        with pytest.raises(OutOfMemoryError):
+        with pytest.raises(OutOfMemoryError, match=r"4\.00 MiB of pinned host memory"):
             pin(1 << 22)
     finally:
         _table.clear_faults()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from typing import Any
 
 import pytest
@@ -152,3 +153,29 @@ def test_memory_of_long_programs_is_forgotten() -> None:
     finally:
         watcher.stop()
     assert len(kept) <= 1
+
+
+def test_threads_with_their_own_tensors() -> None:
+    found: list[object] = []
+    watcher = Watcher(found.append)
+    sums: list[float] = []
+
+    def work() -> None:
+        side = cuda.Stream(0)
+        with cuda.stream(side):
+            for _ in range(50):
+                x = flambeau.ones(100, device="cuda")
+                x.add_(1)
+                sums.append((x * 2).sum().item())
+
+    watcher.start()
+    try:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        watcher.stop()
+    assert found == []
+    assert sums == [400.0] * 200

@@ -146,13 +146,13 @@ from flambeau.driver.errors import AcceleratorError, OutOfMemoryError
 from flambeau.runtime._cuda_device import DeviceGuard as _DeviceGuard  # noqa: F401 - torch's name
 
 if TYPE_CHECKING:
-    from flambeau.cuda import _gpu_trace as _gpu_trace, graph_annotations, graphs
+    from flambeau.cuda import _gpu_trace as _gpu_trace
     from flambeau.cuda import _sanitizer as _sanitizer
-    from flambeau.cuda import comm, jiterator, nvtx
+    from flambeau.cuda import comm, graph_annotations, graphs, jiterator, nvtx
     from flambeau.cuda._compiled_kernel import _compile_kernel as _compile_kernel
     from flambeau.cuda._explain import explain
-    from flambeau.cuda.graphs import CUDAGraph, export_dot, export_graph_data, graph
     from flambeau.cuda._properties import _CudaDeviceProperties as _CudaDeviceProperties
+    from flambeau.cuda.graphs import CUDAGraph, export_dot, export_graph_data, graph
 
 __all__ = [
     "AcceleratorError",
@@ -276,7 +276,16 @@ _LATER = {
     "export_graph_data": "flambeau.cuda.graphs",
     "graph": "flambeau.cuda.graphs",
 }
-_LATER_MODULES = ("jiterator", "nvtx", "comm", "_gpu_trace", "_sanitizer", "graph_annotations", "graphs", "_graph_annotations")
+_LATER_MODULES = (
+    "jiterator",
+    "nvtx",
+    "comm",
+    "_gpu_trace",
+    "_sanitizer",
+    "graph_annotations",
+    "graphs",
+    "_graph_annotations",
+)
 
 _lazy_call(remember_visible_devices)
 

@@ -54,8 +54,9 @@ def activate() -> None:
     --------
     >>> import flambeau as torch
     >>> from flambeau.cuda import _gpu_trace
+    >>> from functools import partial
     >>> waited = []
-    >>> _gpu_trace.register_callback_for_device_synchronization(lambda: waited.append("device"))
+    >>> _gpu_trace.register_callback_for_device_synchronization(partial(waited.append, "device"))
     >>> _gpu_trace.activate()
     >>> torch.cuda.synchronize()
     >>> waited

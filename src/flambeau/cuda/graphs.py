@@ -233,8 +233,9 @@ class CUDAGraph(_graph.CapturedGraph):
         dead = inputs.dead()
         if dead:
             raise RuntimeError(
-                f"CUDA graph replay detected {len(dead)} dead tensor(s). The graph would read or write "
-                "memory that nobody holds any more; keep what it uses alive:\n" + "\n".join(dead)
+                f"CUDA graph replay detected {len(dead)} dead tensor(s). The graph would read or "
+                "write memory that nobody holds any more; keep what it uses alive:\n"
+                + "\n".join(dead)
             )
 
     # -- what it is --------------------------------------------------------------------------------

@@ -141,6 +141,15 @@ def range_push(
     (1, 0)
     """
     _check(msg)
+    return _push(msg, domain, color, payload)
+
+
+def _push(
+    msg: str,
+    domain: str | None = None,
+    color: str | int | None = None,
+    payload: float | None = None,
+) -> int:
     depths = _depths.by_domain
     depth = depths.get(domain, 0)
     depths[domain] = depth + 1
@@ -160,6 +169,10 @@ def range_pop(*, domain: str | None = None) -> int:
     int
         The depth that `range_push` returned for it; -1 if no span is open, which changes nothing.
     """
+    return _pop(domain)
+
+
+def _pop(domain: str | None) -> int:
     depths = _depths.by_domain
     depth = depths.get(domain, 0) - 1
     if depth < 0:
@@ -250,18 +263,22 @@ class range:  # noqa: N801 - torch's name
     >>> preprocess()
     """
 
-    __slots__ = ("_extras", "_message")
+    __slots__ = ("_domain", "_extras", "_message")
 
     def __init__(self, msg: str, *args: object, **kwargs: Any) -> None:
         _check(msg)
-        self._extras = _take_extras(msg, kwargs) if kwargs else {}
+        self._extras = _take_extras(msg, kwargs) if kwargs else None
+        self._domain: str | None = self._extras.get("domain") if self._extras else None
         self._message = msg.format(*args, **kwargs) if args or kwargs else msg
 
     def __enter__(self) -> None:
-        range_push(self._message, **self._extras)
+        if self._extras:
+            _push(self._message, **self._extras)
+        else:
+            _push(self._message)
 
     def __exit__(self, *exc_info: object) -> None:
-        range_pop(domain=self._extras.get("domain"))
+        _pop(self._domain)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function: each call is in a range of its own."""

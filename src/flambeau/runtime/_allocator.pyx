@@ -15,6 +15,10 @@ from flambeau.runtime._allocator_types cimport (
     owns_block, owns_host_block,
 )
 
+from flambeau.runtime import _state as _state_module
+
+cdef object defer_call = _state_module.defer_call  # nothing can be imported when the program ends
+
 cdef extern from "flambeau/runtime/device_allocator.hpp" namespace "flambeau" nogil:
     void (*on_release "flambeau::DeviceAllocator::on_release")(Block*) noexcept nogil
     StackSource gather_at_free "flambeau::History::gather_at_free"
@@ -412,6 +416,9 @@ cdef Storage* allocate_pinned(size_t bytes) except NULL:
     with nogil:
         block = allocator.allocate(bytes, stack, &status)
     if block == NULL:
+        if status == CUDA_ERROR_OUT_OF_MEMORY:
+            from flambeau.runtime import out_of_memory
+            raise out_of_memory.pinned_error(bytes)
         check(status)
     if observed:
         from flambeau.runtime import observers
@@ -432,8 +439,7 @@ def unpin_doomed():
 
 cdef void note_doomed() noexcept nogil:
     with gil:
-        from flambeau.runtime import _state as state
-        state.defer_call(unpin_doomed)
+        defer_call(unpin_doomed)
 
 
 on_doomed = note_doomed
@@ -534,8 +540,7 @@ def free_dead():
 
 cdef void note_dead() noexcept nogil:
     with gil:
-        from flambeau.runtime import _state as state
-        state.defer_call(free_dead)
+        defer_call(free_dead)
 
 
 on_dead = note_dead

@@ -207,11 +207,11 @@ cdef int _up(Tensor to, Tensor source, bint non_blocking) except -1:
     cdef size_t bytes = <size_t>to.count * item_bytes[to.scalar_type]
     if not non_blocking:
         _state.check_sync("a blocking copy to a CUDA device")
-    _state.ensure_context(to.device_index)
     stream = _state.thread_state().streams[to.device_index]
     if _state.captures:
         _refuse_pageable(source, stream)
     cdef bint pinned = (non_blocking or bytes >= STAGING_WORTHWHILE) and _pinned(source)
+    _state.ensure_context(to.device_index)  # the default stream is that of the current context
     if non_blocking and pinned:
         check(driver.MemcpyHtoDAsync(<CUdeviceptr>to.data, source.data, bytes, stream))
         if source.storage.pinned:
@@ -241,11 +241,11 @@ cdef int _down(Tensor to, Tensor source, bint non_blocking) except -1:
     cdef size_t bytes = <size_t>to.count * item_bytes[to.scalar_type]
     if not non_blocking:
         _state.check_sync("a blocking copy from a CUDA device")
-    _state.ensure_context(source.device_index)
     stream = _state.thread_state().streams[source.device_index]
     if _state.captures:
         _refuse_pageable(to, stream)
     cdef bint pinned = (non_blocking or bytes >= STAGING_WORTHWHILE) and _pinned(to)
+    _state.ensure_context(source.device_index)  # the default stream is that of the current context
     if non_blocking and pinned:
         check(driver.MemcpyDtoHAsync(to.data, <CUdeviceptr>source.data, bytes, stream))
         if to.storage.pinned:

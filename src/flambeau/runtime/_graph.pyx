@@ -7,7 +7,7 @@ import warnings
 from libc.stdint cimport uintptr_t
 
 from flambeau.driver._table cimport (
-    CUDA_SUCCESS, CUdeviceptr, CUresult, check, driver, raise_status,
+    CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, CUDA_SUCCESS, CUdeviceptr, CUresult, check, driver, raise_status,
 )
 from flambeau.runtime cimport _launch, _state
 from flambeau.runtime._allocator_pools cimport begin_allocate_to_pool, end_allocate_to_pool
@@ -280,6 +280,8 @@ cdef class CapturedGraph:
             loose = []  # what the driver does not tell cannot be reported
         with nogil:
             status = driver.StreamEndCapture(self.stream, &graph)
+        if status == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD:
+            check(status)  # the capture goes on
         finish_capture(self)
         if status != CUDA_SUCCESS:
             drop_pools(self)

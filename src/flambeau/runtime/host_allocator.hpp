@@ -103,6 +103,10 @@ struct PinnedAllocator {
     const int bucket = bucket_of(size);
     HostBlock *block = take_cached(bucket, size);
     if (!block) block = pin(size, bucket, stack, lock, status);
+    if (!block && *status == CUDA_ERROR_OUT_OF_MEMORY && doom_idle()) {
+      *status = unpin_doomed(lock);
+      if (*status == CUDA_SUCCESS) block = pin(size, bucket, stack, lock, status);
+    }
     if (!block) return nullptr;
     active_requests_[bucket].add(1);
     active_bytes_[bucket].add(block->size);
@@ -161,14 +165,7 @@ struct PinnedAllocator {
     Lock lock(mutex_);
     if (dead_) return CUDA_SUCCESS;
     CUresult result = poll(lock);
-    std::vector<HostBlock *> idle;
-    for (std::vector<HostBlock *> &bucket : free_) {
-      const auto kept = std::stable_partition(bucket.begin(), bucket.end(),
-                                              [](HostBlock *block) { return block->carved; });
-      idle.insert(idle.end(), kept, bucket.end());
-      bucket.erase(kept, bucket.end());
-    }
-    for (HostBlock *block : idle) doom(block);
+    doom_idle();
     const CUresult status = unpin_doomed(lock);
     return result == CUDA_SUCCESS ? status : result;
   }
@@ -412,6 +409,19 @@ struct PinnedAllocator {
     stats_.allocated_bytes.sub(block->size);
     record(TraceAction::segment_free, block, block->size);
     doomed_.push_back(block);
+  }
+
+  // All blocks that nobody uses, but for the parts of the reserve; whether there were any.
+  bool doom_idle() {
+    std::vector<HostBlock *> idle;
+    for (std::vector<HostBlock *> &bucket : free_) {
+      const auto kept = std::stable_partition(bucket.begin(), bucket.end(),
+                                              [](HostBlock *block) { return block->carved; });
+      idle.insert(idle.end(), kept, bucket.end());
+      bucket.erase(kept, bucket.end());
+    }
+    for (HostBlock *block : idle) doom(block);
+    return !idle.empty();
   }
 
   CUresult unpin_doomed(Lock &lock) {

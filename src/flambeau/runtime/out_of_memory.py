@@ -23,6 +23,7 @@ __all__ = [
     "error",
     "explain",
     "format_size",
+    "pinned_error",
 ]
 
 
@@ -181,6 +182,22 @@ def beyond_exabyte(device: int, requested: int) -> OutOfMemoryError:
         f"{device}: look for an overflow in the tensor's shape.)"
     )
     result.device = device  # type: ignore[attr-defined]
+    result.requested = requested  # type: ignore[attr-defined]
+    return result
+
+
+def pinned_error(requested: int) -> OutOfMemoryError:
+    """The exception for a request of pinned host memory that the driver refused."""
+    from flambeau.runtime import _memory_stats
+
+    stats = _memory_stats.host_memory_stats_raw()
+    used, owned = stats["active_bytes"]["current"], stats["allocated_bytes"]["current"]
+    result = OutOfMemoryError(
+        f"CUDA out of memory. Tried to allocate {format_size(requested)} of pinned host memory, "
+        f"and the driver refused. This process has {used} bytes of pinned memory in use, and "
+        f"{owned - used} cached after all that could be given back was. What to do: pin less at a "
+        "time, or see the limit of locked memory (ulimit -l) and what the machine has free."
+    )
     result.requested = requested  # type: ignore[attr-defined]
     return result
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import struct
 import subprocess
 import sys
 
@@ -90,6 +91,49 @@ def test_before_the_first_byte():
         assert address == below.data_ptr() + 512
         kernel(1, 1, address - 4, source, 1)
     assert only(found.reports).problem == "past the end of a block"
+
+
+def test_a_neighbour_is_not_what_the_kernel_was_given():
+    """Tensors whose size is a multiple of 512 bytes lie side by side, and GPUs notice nothing."""
+    kernel = scale()
+    with memory() as found:
+        x, y, z = (torch.zeros(128, device="cuda") for _ in range(3))
+        assert y.data_ptr() == x.data_ptr() + 512
+        assert z.data_ptr() == y.data_ptr() + 512
+        kernel(1, 128, x, z, 128)
+        assert found.collect() == []
+        kernel(2, 128, x, z[1:], 129)
+        kernel(1, 1, z.data_ptr() - 4 * 128, y, 1)  # the host's own arithmetic is taken at its word
+    by_kind = {report.access.kind: report for report in found.reports}
+    report = by_kind["write"]
+    assert report.problem == "of another block than it was given"
+    assert report.access.block == (1, 0, 0)
+    assert report.block.address == x.data_ptr()
+    assert report.block.distance == 4
+    assert by_kind["read"].problem in {"outside of every block", "past the end of a block"}
+
+
+def test_pointers_may_come_from_memory():
+    source = """
+    struct Both { float *first, *second; };
+    __device__ float *kept;
+    extern "C" __global__ void keep(float *x) { kept = x; }
+    extern "C" __global__ void follow(float **table, Both both, float *out) {
+      __shared__ float *near[2];
+      if (threadIdx.x == 0) near[0] = table[0], near[1] = table[1];
+      __syncthreads();
+      out[0] = near[0][threadIdx.x] + near[1][threadIdx.x] + both.second[threadIdx.x] + kept[0];
+    }
+    """
+    keep = Launcher(source, "keep", "P")
+    follow = Launcher(source, "follow", "PBP")
+    with memory("raise"):
+        x, y, z, w, out = (torch.ones(128, device="cuda") for _ in range(5))
+        table = torch.tensor([x.data_ptr(), y.data_ptr()], device="cuda")
+        keep(1, 1, w)
+        both = struct.pack("<QQ", x.data_ptr(), z.data_ptr())
+        follow(1, 1, table, both, out)
+        assert out[0].item() == 4
 
 
 def test_memory_of_no_block_names_the_nearest():

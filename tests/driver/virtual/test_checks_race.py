@@ -363,3 +363,39 @@ def test_memory_that_another_stream_still_reads():
         if found.reports:
             assert {r.block.address for r in found.reports} == {z.data_ptr()}
         del z
+
+
+def test_copies_between_pageable_memory_and_another_device_are_in_order():
+    """They go to the default stream of the device, not of the one that is current."""
+    host = torch.arange(20, dtype=torch.int32)
+    torch.zeros(1, device="cuda:1")
+    torch.cuda.synchronize(1)
+    with race("raise"):
+        x = torch.empty(20, device="cuda:1")
+        x.copy_(host, non_blocking=True)
+        back = (x + 1).to("cpu", non_blocking=True)
+    torch.cuda.synchronize(1)
+    assert back.tolist() == [i + 1.0 for i in range(20)]
+
+
+def test_graphs_that_are_launched_again():
+    x = torch.zeros(64, device="cuda")
+    side = torch.cuda.Stream()
+    with torch.virtual.checks(mode="raise"):
+        y = torch.ones(64, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            part = y * 2
+            x += part
+            del part
+        for _ in range(3):
+            graph.replay()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            assert x.sum().item() == 3 * 128
+    with race() as found:
+        graph.replay()
+        with torch.cuda.stream(side):
+            x.zero_()
+    assert only(found.reports).access.stream != only(found.reports).other.stream

@@ -55,10 +55,10 @@ inline void Machine::sleep(std::unique_lock<std::mutex> &lock) {
   }
 }
 
-// A submission's ticket, with the epoch at which its task was made. What was made before the checks
-// were turned on is not checked.
+// A submission's ticket, with the epoch at which its task was made: a graph's when it was captured.
 inline TicketPtr ticket_of(const Node &node) {
-  if (!node.check || node.task->epoch < checker().since) return nullptr;
+  if (!node.check) return nullptr;
+  node.check->knows_memory = node.task->epoch >= checker().since;
   node.check->epoch = node.task->epoch;
   return node.check;
 }

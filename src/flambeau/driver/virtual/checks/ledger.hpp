@@ -127,6 +127,13 @@ class Ledger {
     from->holdings.push_back(gone);
   }
 
+  // Whether an address lies between the first and the last of all memory.
+  bool spans(std::uint64_t address) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    return !allocations_.empty() && address >= allocations_.begin()->first &&
+           address < allocations_.rbegin()->second.end;
+  }
+
   Tenure find(std::uint64_t address, std::uint64_t epoch) {
     std::lock_guard<std::mutex> guard(mutex_);
     Tenure found;

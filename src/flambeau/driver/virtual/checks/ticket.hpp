@@ -42,6 +42,7 @@ class VectorClock {
 
 struct Ticket {
   std::uint64_t epoch = 0;               // of the ledger of blocks, at submission
+  bool knows_memory = true;              // false: from before the ledger was begun
   std::uint32_t stream = 0, count = 0;   // which stream, and the how manieth step of it
   VectorClock before;                    // what happened before it, itself included
   std::string stream_name;

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstring>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "checker.hpp"
@@ -13,16 +14,19 @@ namespace flambeau::vgpu {
 constexpr const char *NO_BARRIER = "that nothing orders with another thread's access";
 constexpr const char *OTHER_BLOCK = "that another block touches at the same time";
 
+constexpr std::uint64_t NEARBY = 1 << 20;   // bytes by which an index may miss its block
+
 class GridWatcher final : public ptx::Watcher {
  public:
   GridWatcher(Checker &checker, const TicketPtr &ticket, const ptx::KernelInfo &kernel,
-              const std::uint32_t *grid, const std::uint32_t *dim)
-      : checker_(checker), on_(checker.on.load()), ticket_(ticket), places_(kernel.places) {
+              const std::uint32_t *grid, const std::uint32_t *dim, const char *parameters)
+      : checker_(checker), on_(checks_for(*ticket)), ticket_(ticket), places_(kernel.places) {
     sites_.resize(places_->size());
     Run run{ticket, "kernel " + readable_name(kernel.name), true, {}, {}, places_};
     std::copy(grid, grid + 3, run.grid);
     std::copy(dim, dim + 3, run.dim);
     run_ = checker.accesses.begin(std::move(run));
+    for (std::uint32_t at = 0; at + 8 <= kernel.parameter_bytes; at += 8) note_pointer(parameters + at);
   }
   ~GridWatcher() override {
     settle();
@@ -48,6 +52,10 @@ class GridWatcher final : public ptx::Watcher {
       settle();
       check_race(state, a);
     }
+    if ((on_ & CHECK_MEMORY) && a.bytes >= 8 && a.has(a.reads)) {
+      for (std::uint32_t at = 0; at < a.bytes; at += 8)
+        note_pointer(reinterpret_cast<const void *>(a.address + at));
+    }
     if (a.has(a.shared)) {
       if (on_ & CHECK_INIT) check_shared(state, a);
     } else if (on_ & (CHECK_MEMORY | CHECK_INIT)) {
@@ -66,6 +74,10 @@ class GridWatcher final : public ptx::Watcher {
   }
 
  private:
+  static unsigned checks_for(const Ticket &ticket) {
+    return checks_on() & (ticket.knows_memory ? ~0u : static_cast<unsigned>(CHECK_RACE));
+  }
+
   struct BlockState {
     ptx::WatchedBlock place;
     std::vector<std::uint64_t> shared_valid;   // a bit for each byte of shared memory
@@ -90,6 +102,38 @@ class GridWatcher final : public ptx::Watcher {
     std::uint64_t begin = 0, bytes = 0;
     Holding *holding = nullptr;
   };
+
+  // What may be a pointer: the kernel was given the block that it points into.
+  void note_pointer(const void *word) {
+    std::uint64_t value;
+    std::memcpy(&value, word, sizeof value);
+    if (value - last_given_.first < last_given_.second) return;
+    if (!checker_.ledger.spans(value)) return;
+    const Tenure tenure = checker_.ledger.find(value, ticket_->epoch);
+    if (!tenure.holding) return;
+    held_.push_back(tenure.holding);
+    given_.insert(tenure.holding.get());
+    last_given_ = {tenure.holding->begin, tenure.holding->size};
+  }
+
+  // An access to a block that the kernel was given no pointer to. With one near by that it was given,
+  // it has missed that one; true if so.
+  bool check_given(const BlockState &state, const ptx::WatchedAccess &a) {
+    const Holding *nearest = nullptr;
+    std::uint64_t closest = NEARBY;
+    for (const Holding *given : given_) {
+      const std::uint64_t gap = a.address >= given->end() ? a.address - given->end() : given->begin - a.address;
+      if (gap >= closest) continue;
+      closest = gap;
+      nearest = given;
+    }
+    if (!nearest) return false;
+    Finding &finding = report(CHECK_MEMORY, "of another block than it was given", state, a);
+    for (const HoldingPtr &one : held_) {
+      if (one.get() == nearest && !finding.has_block) name_block(finding, {true, one, nullptr}, ticket_->epoch);
+    }
+    return true;
+  }
 
   void check_race(BlockState &state, const ptx::WatchedAccess &a) {
     const bool strong = a.has(a.strong), writes = a.has(a.writes), shared = a.has(a.shared);
@@ -188,6 +232,7 @@ class GridWatcher final : public ptx::Watcher {
         if (on_ & CHECK_MEMORY) name_block(report(CHECK_MEMORY, problem, state, a), tenure, ticket_->epoch);
         return;
       }
+      if ((on_ & CHECK_MEMORY) && !given_.count(tenure.holding.get()) && check_given(state, a)) return;
       held_.push_back(tenure.holding);
       if (a.address + a.bytes > tenure.holding->end()) site = {a.address, a.bytes, tenure.holding.get()};
       else site = {tenure.holding->begin, tenure.holding->requested, tenure.holding.get()};
@@ -251,6 +296,8 @@ class GridWatcher final : public ptx::Watcher {
   std::vector<Site> sites_;
   std::vector<HoldingPtr> held_;   // so that what sites point to stays
   std::vector<std::unique_ptr<BlockState>> blocks_;
+  std::set<const Holding *> given_;   // blocks that its parameters, or what it has read, point to
+  std::pair<std::uint64_t, std::uint64_t> last_given_{0, 0};
   std::map<Key, Finding> found_;
 };
 

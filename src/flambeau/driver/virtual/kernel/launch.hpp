@@ -65,7 +65,7 @@ class KernelTask final : public Task {
     std::unique_ptr<GridWatcher> watcher;
     if (ticket && watched_ && checking()) {
       watcher = std::make_unique<GridWatcher>(checker(), ticket, *kernel_engine().info(watched_), shape_.grid,
-                                              shape_.block);
+                                              shape_.block, parameters_.data());
       launch.code = watched_;
       launch.watcher = watcher.get();
     }
