@@ -1,12 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: N999 - torch's name
+# ruff: noqa: N802, N999 - torch's names
 """What programs reach for in ``torch._C`` and flambeau has an answer to."""
 
 from __future__ import annotations
 
-from flambeau.cuda._gpu_trace import activate as _activate_gpu_trace
+from typing import TYPE_CHECKING
 
-__all__ = ["_activate_gpu_trace"]
+from flambeau.cuda._gpu_trace import activate as _activate_gpu_trace
+from flambeau.cuda.memory import (
+    _attach_out_of_memory_observer as _cuda_attach_out_of_memory_observer,
+)
+from flambeau.cuda.memory import empty_host_cache as _host_emptyCache
+from flambeau.cuda.streams import current_stream
+from flambeau.runtime._allocator_settings import set_ as _accelerator_setAllocatorSettings
+
+if TYPE_CHECKING:
+    from flambeau.runtime._device import device
+
+__all__ = [
+    "_accelerator_setAllocatorSettings",
+    "_activate_gpu_trace",
+    "_cuda_attach_out_of_memory_observer",
+    "_cuda_clearCublasWorkspaces",
+    "_cuda_getCurrentRawStream",
+    "_host_emptyCache",
+]
+
+
+def _cuda_getCurrentRawStream(device_index: int | device | None = None) -> int:
+    """The ``cudaStream_t`` of a device's current stream, as an integer."""
+    return current_stream(device_index).cuda_stream
+
+
+def _cuda_clearCublasWorkspaces() -> None:
+    """Give up scratch memory kept for matrix products: there is none between two products.
+
+    Each product borrows its scratch memory from the caching allocator and returns it at once.
+    """
 
 
 def __getattr__(name: str) -> object:

@@ -12,6 +12,7 @@ import pytest
 import flambeau as torch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 cuda = torch.cuda
@@ -110,6 +111,22 @@ def test_outside_annotated_captures_nothing_happens(ones: Any) -> None:
     with cuda.graph(cuda.CUDAGraph()), notes.mark_kernels("not enabled"):
         _ = ones + 1
     assert dict(notes.get_kernel_annotations()) == before
+
+
+def test_drivers_without_node_ids(ones: Any, fault: Callable[..., None]) -> None:
+    before = dict(notes.get_kernel_annotations())
+    fault("cuGraphNodeGetToolsId", status=801, times=100)
+    available = notes.is_available()
+    assert not available
+    assert "13.1" in available.reason
+    g = kept()
+    with cuda.graph(g, enable_annotations=True), notes.mark_kernels("a"):
+        b = ones + 1
+    g.replay()
+    assert b[0].item() == 2
+    assert dict(notes.get_kernel_annotations()) == before
+    with pytest.raises(RuntimeError, match=r"13\.1"):
+        g.get_graph_data()
 
 
 @pytest.mark.parametrize("key", ["stream", "autograd_phase"])

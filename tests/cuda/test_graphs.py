@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 import warnings
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import flambeau as torch
+from support import TWO_VIRTUAL, run_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -161,12 +163,14 @@ def test_a_capture_ends_on_its_thread(ones: Any) -> None:
     cuda.synchronize()
     with cuda.stream(stream):
         g.capture_begin()
-        b = ones + 1
+        _ = ones + 1
         assert in_thread(end_elsewhere).error_code == 908
-        c = b + 1
-        g.capture_end()
+        assert not cuda.is_current_stream_capturing()
+        with pytest.raises(RuntimeError, match="must be preceded"):
+            g.capture_end()
+    g, b = captured(lambda: ones + 1)
     g.replay()
-    assert c[0].item() == 3
+    assert b[0].item() == 2
 
 
 def test_is_current_stream_capturing(ones: Any) -> None:
@@ -447,6 +451,45 @@ def test_running_out_of_memory_ends_a_capture_cleanly(ones: Any) -> None:
     assert b[0].item() == 2
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "cuStreamBeginCapture",
+        "cuStreamGetCaptureInfo",
+        "cuStreamEndCapture",
+        "cuGraphGetNodes",
+        "cuGraphInstantiateWithFlags",
+        "cuGraphDestroy",
+        "cuGraphLaunch",
+        "cuLaunchKernel",
+    ],
+)
+def test_a_driver_that_fails(ones: Any, fault: Callable[..., None], entry: str) -> None:
+    def attempt() -> None:
+        g, b = captured(lambda: (ones + 1) * 2)
+        g.replay()
+        assert b[0].item() == 4
+
+    def code() -> int:
+        """The error of an attempt; as an exception it would keep tensors alive."""
+        try:
+            attempt()
+        except cuda.AcceleratorError as error:
+            return int(error.error_code)
+        return 0
+
+    attempt()
+    gc.collect()
+    before, stream = cuda.memory_allocated(), cuda.current_stream()
+    fault(entry, status=999)
+    assert code() == (0 if entry == "cuGraphDestroy" else 999)  # its owner is gone
+    assert cuda.current_stream() == stream
+    attempt()
+    gc.collect()
+    cuda.synchronize()
+    assert cuda.memory_allocated() == before
+
+
 # --- events --------------------------------------------------------------------------------------
 
 
@@ -699,7 +742,35 @@ def test_a_failed_capture_lets_generators_go(generator: Any) -> None:
     assert generator.get_offset() == 4
 
 
-# --- several devices, and speed ------------------------------------------------------------------
+# --- void handles, several devices, speed --------------------------------------------------------
+
+
+def test_graphs_of_a_machine_that_is_gone() -> None:
+    done = run_script(
+        """
+        import gc
+        graphs = [torch.cuda.CUDAGraph() for _ in range(3)]
+        x = torch.ones(3, device="cuda")
+        with torch.cuda.graph(graphs[0]):
+            y = x + 1
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            graphs[1].capture_begin()
+        torch.virtual.reset()
+        assert torch.ones(3, device="cuda").sum().item() == 3
+        try:
+            graphs[0].replay()
+        except torch.cuda.AcceleratorError as error:
+            print(error.error_code)
+        del graphs, x, y
+        gc.collect()
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            z = torch.ones(3, device="cuda")
+        print(torch.cuda.is_current_stream_capturing())
+        """,
+        TWO_VIRTUAL,
+    )
+    assert done.lines == ["1", "False"]
 
 
 def test_graphs_of_another_device(gpus: Callable[[int], list[Any]]) -> None:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from typing import Any
 
 import ml_dtypes
@@ -160,6 +162,17 @@ def test_read_only_memory_stays_read_only() -> None:
     assert content_of(x[1:].__dlpack__(max_version=(1, 0))).flags == 1
     with pytest.raises(BufferError, match="read-only"):
         x.__dlpack__()
+
+
+def test_host_tensors_start_no_driver() -> None:
+    program = (
+        "import numpy, flambeau as torch\n"
+        "x = torch.from_dlpack(numpy.arange(3))\n"
+        "assert numpy.from_dlpack(x).tolist() == [0, 1, 2]\n"
+        "assert x.__dlpack_device__() == (1, 0)\n"
+        "assert not torch.cuda.is_initialized()\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 # -- devices ---------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from flambeau.cuda import _availability
 from flambeau.runtime import _graph, _graph_data, lazy_init
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def is_available() -> Availability:
     >>> bool(torch.cuda.graph_annotations.is_available())
     True
     """
+    if not _availability.is_available():
+        return Availability("there is no CUDA device; flambeau.cuda.explain() says why")
     lazy_init.lazy_init()
     if _graph_data.ids_work():
         return Availability()

@@ -138,7 +138,7 @@ class CUDAGraph(_graph.CapturedGraph):
             self._inputs, self._watched = WatchedInputs(self.pool()), False
             observers.register("operation", self._watch_inputs)
         self._closed = False
-        if self._annotations is not None and is_available():
+        if self._annotations is not None:
             self._annotations.begin(_graph_data.graph_id(_graph_data.current_frontier()[0]))
         _all_capture_start.run_all(self)
         try:
@@ -191,7 +191,7 @@ class CUDAGraph(_graph.CapturedGraph):
         """
         self._instantiate()
         self._data = None
-        if self._annotations is not None and is_available():
+        if self._annotations is not None:
             self._annotations.move(_graph_data.exec_id(self.raw_cuda_graph_exec()))
         _all_instantiate.run_all(self)
         self._post_instantiate.run(self)
@@ -501,7 +501,7 @@ class graph:  # noqa: N801 - torch's name
             gc.collect()
         _allocator.empty_cache()
         _allocator.empty_host_cache()
-        if self.enable_annotations:
+        if self.enable_annotations and is_available():
             self.cuda_graph._annotations = GraphAnnotations()
         self.stream_ctx.__enter__()
         try:
@@ -519,6 +519,7 @@ class graph:  # noqa: N801 - torch's name
         traceback: TracebackType | None,
     ) -> None:
         first = self.cuda_graph.first_error()
+        self.cuda_graph._warn_at_end(value is None)  # else the exception says what went wrong
         try:
             self.cuda_graph.capture_end()
         except AcceleratorError:

@@ -3,7 +3,7 @@ from typing import Any
 
 from flambeau.runtime._tensor import Tensor
 
-def __dlpack__(
+def __dlpack__(  # noqa: N807
     self: Tensor,
     *,
     stream: int | None = None,
@@ -11,16 +11,16 @@ def __dlpack__(
     dl_device: tuple[int, int] | None = None,
     copy: bool | None = None,
 ) -> Any:
-    """This tensor's memory as a DLPack capsule, for ``from_dlpack`` of another library."""
+    """The tensor's memory as a DLPack capsule, for ``from_dlpack`` of another library."""
 
-def __dlpack_device__(self: Tensor) -> tuple[int, int]:
+def __dlpack_device__(self: Tensor) -> tuple[int, int]:  # noqa: N807
     """The DLPack device (type, index): (1, 0) host, (2, index) CUDA, (3, 0) pinned host memory."""
 
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor over the memory of another library's."""
 
 def to_dlpack(tensor: Tensor) -> Any:
-    """This tensor's memory as a DLPack capsule from before version 1, without ordering streams."""
+    """The tensor's memory as a DLPack capsule from before version 1, without ordering streams."""
 
 def wait_for_stream(device: int, number: int) -> None:
     """Have this thread's current stream of a device wait for a stream, as standards number it.

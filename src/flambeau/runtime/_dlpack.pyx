@@ -204,7 +204,7 @@ cdef Tensor _moved(Tensor t, Device place, object dl_device, object copy, Device
 
 
 def __dlpack__(Tensor self, *, stream=None, max_version=None, dl_device=None, copy=None):
-    """This tensor's memory as a DLPack capsule, for ``from_dlpack`` of another library.
+    """The tensor's memory as a DLPack capsule, for ``from_dlpack`` of another library.
 
     Parameters
     ----------
@@ -437,7 +437,7 @@ def from_dlpack(ext_tensor, *, device=None, copy=None):
 
 
 def to_dlpack(Tensor tensor not None):
-    """This tensor's memory as a DLPack capsule from before version 1, without ordering streams.
+    """The tensor's memory as a DLPack capsule from before version 1, without ordering streams.
 
     New code passes the tensor itself to the other library's ``from_dlpack``.
     """

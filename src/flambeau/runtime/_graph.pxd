@@ -25,6 +25,7 @@ cdef class CapturedGraph:
     cdef bint keep_graph
     cdef bint capturing
     cdef bint captured                  # a capture ended well
+    cdef bint quiet                     # the end of the capture warns of nothing
     cdef bint plain                     # a replay is one launch and nothing else, but for hooks
     cdef bint hooked                    # it has replay hooks of its own, or its replays are followed
     cdef CaptureFilter filter
@@ -40,3 +41,4 @@ cdef class CapturedGraph:
     cdef object __weakref__
     cdef int replay_plainly(self) except -1
     cdef int forget_work(self) except -1
+    cdef int warn(self, report) except -1

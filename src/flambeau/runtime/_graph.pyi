@@ -51,6 +51,9 @@ class CapturedGraph:
     def _release(self, later: bool = False) -> None:
         """Give everything back; `later`: destroy no handle now. A capture under way is given up."""
 
+    def _warn_at_end(self, on: bool) -> None:
+        """Whether the end of the capture warns of what is odd about it."""
+
     def _keep(self) -> None:
         """Keep the template from now on."""
 

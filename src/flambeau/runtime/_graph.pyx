@@ -7,7 +7,7 @@ import warnings
 from libc.stdint cimport uintptr_t
 
 from flambeau.driver._table cimport (
-    CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, CUDA_SUCCESS, CUdeviceptr, CUresult, check, driver, raise_status,
+    CUDA_SUCCESS, CUdeviceptr, CUresult, check, driver, raise_status,
 )
 from flambeau.runtime cimport _launch, _state
 from flambeau.runtime._allocator_pools cimport begin_allocate_to_pool, end_allocate_to_pool
@@ -75,6 +75,7 @@ def forget():
     """Every handle is void."""
     _capturing.clear()
     _leftovers.clear()
+    capture_report.forget()
 
 
 def set_replay_hooks(bint on):
@@ -237,8 +238,11 @@ cdef class CapturedGraph:
         check(status)
         self.stream = stream
         self.filter.driver = driver
-        check(driver.StreamGetCaptureInfo(
-            stream, &capture_status, &self.filter.id, NULL, NULL, NULL, NULL))
+        status = driver.StreamGetCaptureInfo(
+            stream, &capture_status, &self.filter.id, NULL, NULL, NULL, NULL)
+        if status != CUDA_SUCCESS:
+            end_quietly(stream)
+            check(status)
         self.capturing = True
         _state.captures += 1
         _capturing.append(self)
@@ -280,8 +284,8 @@ cdef class CapturedGraph:
             loose = []  # what the driver does not tell cannot be reported
         with nogil:
             status = driver.StreamEndCapture(self.stream, &graph)
-        if status == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD:
-            check(status)  # the capture goes on
+        if status != CUDA_SUCCESS:
+            end_quietly(self.stream)
         finish_capture(self)
         if status != CUDA_SUCCESS:
             drop_pools(self)
@@ -289,15 +293,25 @@ cdef class CapturedGraph:
             raise_broken(status, report, loose)
         self.template_ = graph
         self.captured = True
+        if not self.quiet:
+            self.warn(report)
+
+    cdef int warn(self, report) except -1:
         for stream_pointer, where in report.uncaptured.items():
             warnings.warn(
                 f"Work was given to stream 0x{stream_pointer:x} during the capture, which is no part of it: "
                 f"it ran at once and no replay will run it. It was first done by {where}. Let the stream wait "
                 "for the capturing one first, and that one for it before the end.", UserWarning, stacklevel=2)
-        if not node_count(graph):
+        if not node_count(self.template_):
             warnings.warn(
                 "The CUDA Graph is empty. This usually means that the graph was attempted to be captured on "
                 "wrong device or stream.", UserWarning, stacklevel=2)
+
+        return 0
+
+    def _warn_at_end(self, bint on):
+        """Whether the end of the capture warns of what is odd about it."""
+        self.quiet = not on
 
     def capture_end_post(self):
         """Drop what replays do not need."""
@@ -391,8 +405,9 @@ cdef class CapturedGraph:
 
     def _release(self, bint later=False):
         """Give everything back; `later`: destroy nothing now. A capture under way is given up."""
-        if self.capturing:
+        if self.capturing and self.made_in == _state.epoch:
             give_up(self)
+        self.capturing = False
         if _launch.observed and self.captured:
             from flambeau.runtime import observers
             observers.notify("graph_release", self.filter.id)
@@ -499,15 +514,20 @@ cdef int finish_capture(CapturedGraph graph) except -1:
     return 0
 
 
+cdef int end_quietly(CUstream stream) noexcept:
+    """End the driver's capture of a stream, if there is one still, and drop what it made."""
+    cdef CUgraph made = NULL
+    cdef int status = 0
+    driver.StreamIsCapturing(stream, &status)
+    if status and driver.StreamEndCapture(stream, &made) == CUDA_SUCCESS:
+        driver.GraphDestroy(made)
+    return 0
+
+
 cdef int give_up(CapturedGraph graph) except -1:
     """End the driver's capture and keep nothing of it."""
-    cdef CUgraph made = NULL
-    cdef CUresult status
-    with nogil:
-        status = driver.StreamEndCapture(graph.stream, &made)
+    end_quietly(graph.stream)
     finish_capture(graph)
-    if status == CUDA_SUCCESS:
-        discard("graph", <uintptr_t>made, graph.made_in)
     graph.forget_work()
     drop_pools(graph)
     return 0

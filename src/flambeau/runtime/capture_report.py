@@ -15,7 +15,7 @@ from flambeau.driver import _table, errors
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["Report", "begin", "end", "note_fork", "note_uncaptured", "place"]
+__all__ = ["Report", "begin", "end", "forget", "note_fork", "note_uncaptured", "place"]
 
 _PACKAGE = str(Path(__file__).parents[1]) + "/"
 _FIRST, _LAST, _INVALIDATED, _UNJOINED = 900, 908, 901, 904
@@ -79,6 +79,11 @@ def end(report: Report) -> None:
     """Stop to watch it."""
     if report in _reports:
         _reports.remove(report)
+
+
+def forget() -> None:
+    """All captures are void."""
+    _reports.clear()
 
 
 def place() -> str:

@@ -31,7 +31,9 @@ class OutsideCapture {
     exchanged_ = driver->ThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
   }
   ~OutsideCapture() {
-    if (exchanged_) driver_->ThreadExchangeStreamCaptureMode(&mode_);
+    // A thread that is left relaxed would not be told what breaks its captures: try twice.
+    if (exchanged_ && driver_->ThreadExchangeStreamCaptureMode(&mode_) != CUDA_SUCCESS)
+      driver_->ThreadExchangeStreamCaptureMode(&mode_);
   }
   OutsideCapture(const OutsideCapture &) = delete;
   OutsideCapture &operator=(const OutsideCapture &) = delete;

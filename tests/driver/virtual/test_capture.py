@@ -8,6 +8,8 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from driver.virtual.device_memory import status_of
 from flambeau.driver.errors import AcceleratorError
@@ -297,6 +299,8 @@ def test_beginning_and_ending_out_of_turn(bench: Bench, buffer: Buffer) -> None:
     graphs.stream_begin_capture(stream)
     assert status_of(graphs.stream_begin_capture, stream) == 401
     assert in_thread(lambda: status_of(graphs.stream_end_capture, stream)) == 908
+    assert status_of(graphs.stream_end_capture, stream) == 401
+    graphs.stream_begin_capture(stream)
     calls.event_record(event, stream)
     calls.stream_wait_event(side, event)
     assert status_of(graphs.stream_end_capture, side) == 903
@@ -388,3 +392,50 @@ def test_a_launch_takes_as_long_as_its_longest_path(bench: Bench) -> None:
     calls.ctx_synchronize()
     together = calls.event_elapsed_time(start, end)
     assert together == pytest.approx(calls.event_elapsed_time(end, alone), rel=0.02)
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> list[tuple[int, int]]:
+    """(stream, v): fill the stream's buffer with v, or copy another stream's if v is negative."""
+    values = st.tuples(st.integers(0, 2), st.integers(-2, 100))
+    return draw(st.lists(values, min_size=1, max_size=12))
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(program=steps())
+def test_replays_keep_every_order_of_the_capture(
+    bench: Bench, schedule: str, program: list[tuple[int, int]]
+) -> None:
+    streams = [bench.stream() for _ in range(3)]
+    buffers = [bench.buffer() for _ in range(3)]
+    event, expected = bench.event(), [0, 0, 0]
+
+    def wait(waiting: int, other: int) -> None:
+        calls.event_record(event, streams[other])
+        calls.stream_wait_event(streams[waiting], event)
+
+    def work() -> None:
+        for index in (0, 1, 2):
+            buffers[index].fill(0, streams[0])
+        for index in (1, 2):
+            wait(index, 0)
+        for index, value in program:
+            if value >= 0:
+                buffers[index].fill(value, streams[index])
+                expected[index] = value
+                continue
+            other = (index - value) % 3
+            wait(index, other)  # it reads what the other wrote,
+            buffers[other].copy_to(buffers[index], streams[index])
+            wait(other, index)  # which must not write again before that
+            expected[index] = expected[other]
+        for index in (1, 2):
+            wait(0, index)
+
+    exec_ = graphs.graph_instantiate(captured(streams[0], work))
+    for _ in range(2):
+        graphs.graph_launch(exec_, streams[1])
+        calls.stream_synchronize(streams[1])
+        assert [buffer.peek()[0] for buffer in buffers] == expected

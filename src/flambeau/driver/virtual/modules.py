@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ class _Module:
     watched: LoadedModule | None = None
 
 
+_watching = threading.RLock()
 _owners: dict[int, tuple[_Module, str]] = {}  # of functions, by handle
 _handles = itertools.count(1)  # of all machines, so that none means a module of another one
 
@@ -120,10 +122,11 @@ def watched_code(function: int) -> int:
     from flambeau.driver.virtual.ptx.loader import load
 
     module, name = _owners[function]
-    if module.watched is None:
-        places = iter([address for address, _ in module.loaded.globals.values()])
-        module.watched = load(module.text, lambda *_: next(places), watched=True)
-    return module.watched.kernels[name]
+    with _watching:
+        if module.watched is None:
+            places = iter([address for address, _ in module.loaded.globals.values()])
+            module.watched = load(module.text, lambda *_: next(places), watched=True)
+        return module.watched.kernels[name]
 
 
 def _ptx_text(image: bytes) -> str:

@@ -277,3 +277,7 @@ class Checks:
         if self._mode == "warn":
             for report in self.reports:
                 warnings.warn(str(report), CheckWarning, stacklevel=2)
+
+
+for _public in (CheckError, CheckReport, CheckWarning):
+    _public.__module__ = "flambeau.virtual"  # where programs find them

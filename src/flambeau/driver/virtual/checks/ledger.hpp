@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "ticket.hpp"
@@ -25,44 +26,37 @@ struct Holding {
   std::uint64_t requested = 0;   // of the size; the rest is rounding
   std::uint64_t born = 0, died = NEVER;
   int born_stack = -1, died_stack = -1;
-  bool all_valid = false;        // from before the check was on: contents count as written
-  std::vector<std::uint64_t> valid;   // a bit for each byte; empty while nothing is written
+  // From before the check was on: contents count as written, until something unwritten is copied there.
+  bool all_valid = false;
 
   std::uint64_t end() const { return begin + requested; }
   bool covers(std::uint64_t address) const { return address - begin < size; }
 
   void set_valid(std::uint64_t address, std::uint64_t bytes, bool to = true) {
-    if (all_valid) {
-      if (to) return;
-      all_valid = false;
-      valid.assign((size + 63) / 64, ~0ull);
-    }
-    if (valid.empty()) {
-      if (!to) return;
-      valid.resize((size + 63) / 64);
-    }
+    if (to && all_valid) return;
+    if (all_valid) unmarked_ = ~0ull;
+    all_valid = false;
     std::uint64_t first = address - begin;
     const std::uint64_t last = std::min(first + bytes, size);
     while (first < last) {
       const std::uint64_t bit = first % 64, count = std::min<std::uint64_t>(64 - bit, last - first);
       const std::uint64_t mask = (count == 64 ? ~0ull : (1ull << count) - 1) << bit;
-      if (to) valid[first / 64] |= mask; else valid[first / 64] &= ~mask;
+      std::uint64_t &word = marked(first / 64);
+      if (to) word |= mask; else word &= ~mask;
       first += count;
     }
   }
   bool is_valid(std::uint64_t address) const {
-    if (all_valid || valid.empty()) return all_valid;
     const std::uint64_t at = address - begin;
-    return at < size && (valid[at / 64] >> (at % 64) & 1);
+    return all_valid || (at < size && (word(at / 64) >> (at % 64) & 1));
   }
   // The first byte of the range that nobody wrote, rounding aside; its end if there is none.
   std::uint64_t first_invalid(std::uint64_t address, std::uint64_t bytes) const {
     if (all_valid) return address + bytes;
-    if (valid.empty()) return address;
     std::uint64_t at = address - begin;
     const std::uint64_t last = std::min(at + bytes, requested);
     while (at < last) {
-      const std::uint64_t missing = ~valid[at / 64] >> (at % 64);
+      const std::uint64_t missing = ~word(at / 64) >> (at % 64);
       if (missing) {
         at += static_cast<std::uint64_t>(__builtin_ctzll(missing));
         return at < last ? begin + at : address + bytes;
@@ -71,6 +65,27 @@ struct Holding {
     }
     return address + bytes;
   }
+
+ private:
+  static constexpr std::uint64_t CHUNK = 1024;   // words: 64 KiB of memory
+  using Chunk = std::unique_ptr<std::uint64_t[]>;
+
+  std::uint64_t word(std::uint64_t i) const {
+    const std::uint64_t chunk = i / CHUNK;
+    return chunk < valid_.size() && valid_[chunk] ? valid_[chunk][i % CHUNK] : unmarked_;
+  }
+  std::uint64_t &marked(std::uint64_t i) {
+    if (i / CHUNK >= valid_.size()) valid_.resize(i / CHUNK + 1);
+    Chunk &chunk = valid_[i / CHUNK];
+    if (!chunk) {
+      chunk = Chunk(new std::uint64_t[CHUNK]);
+      std::fill_n(chunk.get(), CHUNK, unmarked_);
+    }
+    return chunk[i % CHUNK];
+  }
+
+  std::vector<Chunk> valid_;        // a bit for each byte, where something was marked
+  std::uint64_t unmarked_ = 0;      // what holds elsewhere
 };
 
 using HoldingPtr = std::shared_ptr<Holding>;
@@ -127,11 +142,12 @@ class Ledger {
     from->holdings.push_back(gone);
   }
 
-  // Whether an address lies between the first and the last of all memory.
-  bool spans(std::uint64_t address) {
+  // The first address of all memory, and how far it is to the last.
+  std::pair<std::uint64_t, std::uint64_t> span() {
     std::lock_guard<std::mutex> guard(mutex_);
-    return !allocations_.empty() && address >= allocations_.begin()->first &&
-           address < allocations_.rbegin()->second.end;
+    if (allocations_.empty()) return {0, 0};
+    const std::uint64_t first = allocations_.begin()->first;
+    return {first, allocations_.rbegin()->second.end - first};
   }
 
   Tenure find(std::uint64_t address, std::uint64_t epoch) {

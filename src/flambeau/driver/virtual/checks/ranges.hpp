@@ -60,7 +60,8 @@ class RangeChecks {
       name_block(finding, checker().ledger.find(address, ticket_->epoch), ticket_->epoch);
       checker().findings.add(std::move(finding));
     };
-    accesses.pages.each(address, bytes, [&](Cell &cell) {
+    Pages::Last last;
+    accesses.pages.each(address, bytes, last, [&](Cell &cell) {
       stamp(cell, now, !writes, writes, ordered, conflict);
     });
   }

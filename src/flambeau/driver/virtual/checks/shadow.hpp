@@ -36,60 +36,79 @@ struct Cell {
   Stamp write, read, older_read;   // the reads since the write; of two different threads
 };
 
-// Cells of a stretch of memory: one for four bytes until somebody touches fewer.
+// Cells of a stretch of memory: one for all of it until somebody touches a part, then one for four
+// bytes until somebody touches fewer.
 class Page {
  public:
-  static constexpr std::uint64_t BYTES = 1024;
-
-  Page() : cells_(BYTES >> shift_) {}
+  static constexpr unsigned WHOLE = 12, FINE = 2;
+  static constexpr std::uint64_t BYTES = 1 << WHOLE;
 
   // Calls `visit(cell)` for each cell of the bytes, which lie in this page.
   template <class Visit> void each(std::uint64_t offset, std::uint64_t bytes, Visit visit) {
-    if (shift_ && ((offset | bytes) & 3)) split();
+    if (shift_ == WHOLE && bytes != BYTES) split(FINE);
+    if (shift_ == FINE && ((offset | bytes) & 3)) split(0);
     const std::uint64_t last = (offset + bytes - 1) >> shift_;
     for (std::uint64_t i = offset >> shift_; i <= last; ++i) visit(cells_[i]);
   }
+  std::size_t bytes() const { return cells_.size() * sizeof(Cell); }
 
  private:
-  void split() {
-    std::vector<Cell> fine(BYTES);
-    for (std::uint64_t i = 0; i < BYTES; ++i) fine[i] = cells_[i >> shift_];
+  void split(unsigned shift) {
+    std::vector<Cell> fine(BYTES >> shift);
+    for (std::uint64_t i = 0; i < fine.size(); ++i) fine[i] = cells_[i >> (shift_ - shift)];
     cells_ = std::move(fine);
-    shift_ = 0;
+    shift_ = shift;
   }
 
-  unsigned shift_ = 2;
-  std::vector<Cell> cells_;
+  unsigned shift_ = WHOLE;
+  std::vector<Cell> cells_{1};
 };
 
+// When the shadow grows too large all is forgotten: a race with something older is then missed.
 class Pages {
  public:
-  template <class Visit> void each(std::uint64_t address, std::uint64_t bytes, Visit visit) {
+  static constexpr std::size_t LIMIT = 2ull << 30;
+
+  // The page that somebody looked at last.
+  struct Last {
+    std::uint64_t number = 0, generation = 0;
+    Page *page = nullptr;
+  };
+
+  template <class Visit>
+  void each(std::uint64_t address, std::uint64_t bytes, Last &last, Visit visit) {
     while (bytes) {
       const std::uint64_t offset = address % Page::BYTES, here = std::min(bytes, Page::BYTES - offset);
-      page(address / Page::BYTES).each(offset, here, visit);
+      Page &found = page(address / Page::BYTES, last);
+      const std::size_t before = found.bytes();
+      found.each(offset, here, visit);
+      held_ += found.bytes() - before;
       address += here;
       bytes -= here;
     }
   }
   void clear() {
     pages_.clear();
-    last_ = nullptr;
+    held_ = 0;
+    ++generation_;
   }
 
  private:
-  Page &page(std::uint64_t number) {
-    if (last_ && last_number_ == number) return *last_;
+  Page &page(std::uint64_t number, Last &last) {
+    if (last.number == number && last.generation == generation_) return *last.page;
+    if (held_ > LIMIT) clear();
     std::unique_ptr<Page> &found = pages_[number];
-    if (!found) found = std::make_unique<Page>();
-    last_number_ = number;
-    last_ = found.get();
-    return *last_;
+    if (!found) {
+      found = std::make_unique<Page>();
+      held_ += 2 * sizeof(Page) + found->bytes();
+    }
+    last = {number, generation_, found.get()};
+    return *found;
   }
 
   std::unordered_map<std::uint64_t, std::unique_ptr<Page>> pages_;
-  std::uint64_t last_number_ = 0;
-  Page *last_ = nullptr;
+  std::size_t held_ = 0;
+  std::uint64_t generation_ = 1;
 };
 
 // Record an access in a cell. `ordered(earlier)` says whether an access comes before this one for

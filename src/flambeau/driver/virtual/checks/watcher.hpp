@@ -20,7 +20,8 @@ class GridWatcher final : public ptx::Watcher {
  public:
   GridWatcher(Checker &checker, const TicketPtr &ticket, const ptx::KernelInfo &kernel,
               const std::uint32_t *grid, const std::uint32_t *dim, const char *parameters)
-      : checker_(checker), on_(checks_for(*ticket)), ticket_(ticket), places_(kernel.places) {
+      : checker_(checker), on_(checks_for(*ticket)), ticket_(ticket), places_(kernel.places),
+        memory_(checker.ledger.span()) {
     sites_.resize(places_->size());
     Run run{ticket, "kernel " + readable_name(kernel.name), true, {}, {}, places_};
     std::copy(grid, grid + 3, run.grid);
@@ -82,6 +83,7 @@ class GridWatcher final : public ptx::Watcher {
     ptx::WatchedBlock place;
     std::vector<std::uint64_t> shared_valid;   // a bit for each byte of shared memory
     Pages shared;                              // its latest accesses
+    Pages::Last last_shared;
     BlockOrder order;
   };
   // A problem between two sites, whichever came first.
@@ -101,6 +103,7 @@ class GridWatcher final : public ptx::Watcher {
   struct Site {
     std::uint64_t begin = 0, bytes = 0;
     Holding *holding = nullptr;
+    Pages::Last page;
   };
 
   // What may be a pointer: the kernel was given the block that it points into.
@@ -108,7 +111,7 @@ class GridWatcher final : public ptx::Watcher {
     std::uint64_t value;
     std::memcpy(&value, word, sizeof value);
     if (value - last_given_.first < last_given_.second) return;
-    if (!checker_.ledger.spans(value)) return;
+    if (value - memory_.first >= memory_.second) return;
     const Tenure tenure = checker_.ledger.find(value, ticket_->epoch);
     if (!tenure.holding) return;
     held_.push_back(tenure.holding);
@@ -150,8 +153,8 @@ class GridWatcher final : public ptx::Watcher {
       reported = true;
     };
     const auto visit = [&](Cell &cell) { stamp(cell, now, a.has(a.reads), writes, ordered, conflict); };
-    if (shared) state.shared.each(a.address - state.place.shared_begin, a.bytes, visit);
-    else checker_.accesses.pages.each(a.address, a.bytes, visit);
+    if (shared) state.shared.each(a.address - state.place.shared_begin, a.bytes, state.last_shared, visit);
+    else checker_.accesses.pages.each(a.address, a.bytes, sites_[a.site].page, visit);
   }
 
   void signal(BlockState &state, const ptx::WatchedAccess &a) {
@@ -234,8 +237,10 @@ class GridWatcher final : public ptx::Watcher {
       }
       if ((on_ & CHECK_MEMORY) && !given_.count(tenure.holding.get()) && check_given(state, a)) return;
       held_.push_back(tenure.holding);
-      if (a.address + a.bytes > tenure.holding->end()) site = {a.address, a.bytes, tenure.holding.get()};
-      else site = {tenure.holding->begin, tenure.holding->requested, tenure.holding.get()};
+      const bool last_word = a.address + a.bytes > tenure.holding->end();
+      site.begin = last_word ? a.address : tenure.holding->begin;
+      site.bytes = last_word ? a.bytes : tenure.holding->requested;
+      site.holding = tenure.holding.get();
     }
     if (!(on_ & CHECK_INIT)) return;
     Holding &holding = *site.holding;
@@ -290,6 +295,7 @@ class GridWatcher final : public ptx::Watcher {
   const unsigned on_;
   const TicketPtr ticket_;
   const std::shared_ptr<const std::vector<std::string>> places_;
+  const std::pair<std::uint64_t, std::uint64_t> memory_;
   std::uint32_t run_ = 0;
   GridOrder order_;
   std::unique_ptr<Overwrite> overwrite_;

@@ -48,6 +48,7 @@ inline CUresult StreamEndCapture(CUstream handle, CUgraph *graph) {
                   "The capture began on " + capture->origin->name + " and was to end on " + stream->name + ".");
   }
   if (capture->mode != CAPTURE_RELAXED && capture->thread != std::this_thread::get_id()) {
+    end_capture(call.machine(), capture);   // as CUDA does: the capture is over
     return call.fail(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "Another thread began this capture.");
   }
   const GraphNode *loose = capture->broken() ? nullptr : unjoined(*capture);
