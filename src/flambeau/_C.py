@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: N802, N999 - torch's names
+# ruff: noqa: N802, N812, N999 - torch's names
 """What programs reach for in ``torch._C`` and flambeau has an answer to."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flambeau.cuda._gpu_trace import activate as _activate_gpu_trace
-from flambeau.cuda.memory import (
+from flambeau.cuda._memory_history import (
     _attach_out_of_memory_observer as _cuda_attach_out_of_memory_observer,
 )
 from flambeau.cuda.memory import empty_host_cache as _host_emptyCache

@@ -3,7 +3,7 @@
 
 Importing this module makes flambeau Triton's active driver; `deactivate` undoes that. Kernels
 then take tensors as they are, launch on this thread's current stream, and are captured in graphs
-like any other work; autotuning measures with flambeau's events. Triton's versions 3.6 to 3.9 are
+like any other work; autotuning measures with flambeau's events. Triton's versions 3.6 and 3.9 are
 known to work::
 
     import flambeau as torch

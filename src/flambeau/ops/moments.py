@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flambeau.ops import statistics
 from flambeau.ops.common import store_out, wrap_dims
 from flambeau.ops.promotion import get_default_dtype
 from flambeau.ops.reductions import moments_code, reduce
 from flambeau.ops.registry import OPS, public
-from flambeau.ops.statistics import amax, amin, mean, sum
+from flambeau.ops.statistics import amax, amin, mean
 from flambeau.runtime import _dtype
 
 if TYPE_CHECKING:
@@ -169,13 +170,13 @@ def norm(
     elif order == float("-inf"):
         result = amin(size, dim, keepdim)
     elif order == 0:
-        result = sum((wide != 0).to(wide.dtype), dim, keepdim)
+        result = statistics.sum((wide != 0).to(wide.dtype), dim, keepdim)
     elif order == 1:
-        result = sum(size, dim, keepdim)
+        result = statistics.sum(size, dim, keepdim)
     elif order == 2:
-        result = OPS["sqrt"](sum(OPS["_square"](wide), dim, keepdim))
+        result = OPS["sqrt"](statistics.sum(OPS["_square"](wide), dim, keepdim))
     else:
-        result = OPS["_pow"](sum(OPS["_pow"](size, order), dim, keepdim), 1 / order)
+        result = OPS["_pow"](statistics.sum(OPS["_pow"](size, order), dim, keepdim), 1 / order)
     return result.to(of)
 
 
@@ -185,10 +186,10 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     if input.dtype.category < 2:
         input = input.to(get_default_dtype())
     if input.numel() == 0:
-        return OPS["log"](sum(OPS["exp"](input), dim, keepdim))
+        return OPS["log"](statistics.sum(OPS["exp"](input), dim, keepdim))
     largest = amax(input, dim, keepdim=True)
     shift = OPS["_where"](OPS["isfinite"](largest), largest, 0.0)
-    total = OPS["log"](sum(OPS["exp"](input - shift), dim, keepdim=True)) + shift
+    total = OPS["log"](statistics.sum(OPS["exp"](input - shift), dim, keepdim=True)) + shift
     if keepdim:
         return total
     dims = wrap_dims(dim, input.ndim)

@@ -65,6 +65,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None)
 
 
 def nonzero_positions(input: Tensor, linear: bool) -> Tensor:
+    """Where a tensor is not zero: linear positions, or a row of indices for each."""
     if input.device.type == "cpu":
         from flambeau.ops import host_indexing
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from types import TracebackType
-from typing import Literal
+from typing import Literal, TypeAlias, Union
 
 from flambeau.runtime._device import device as _device_type
 
-_Device = int | str | _device_type | DeviceGuard | None
+_Device: TypeAlias = Union[int, str, _device_type, "DeviceGuard", None]
 
 def index_of(device: _Device, optional: bool = False, allow_cpu: bool = False) -> int:
     """The ordinal that a device argument means; -1 for the CPU if that is allowed.
@@ -39,7 +39,7 @@ class DeviceGuard:
         traceback: TracebackType | None,
     ) -> Literal[False]: ...
 
-class device(DeviceGuard):
+class device(DeviceGuard):  # noqa: N801
     """Context manager that makes a device current, for the calling thread."""
 
     def __init__(self, device: _Device) -> None: ...

@@ -40,9 +40,7 @@ class RandomFill:
         it is asked once per combination.
     """
 
-    def __init__(
-        self, name: str, compile: Callable[[RandomFill, int, int, bool], int]
-    ) -> None: ...
+    def __init__(self, name: str, compile: Callable[[RandomFill, int, int, bool], int]) -> None: ...
     @property
     def name(self) -> str: ...
     def __call__(

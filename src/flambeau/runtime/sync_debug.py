@@ -154,7 +154,7 @@ def set_mode(debug_mode: int | str) -> None:
             f"'error', got {debug_mode!r} of type {type(debug_mode).__name__}"
         )
     mode = _MODES.get(debug_mode) if isinstance(debug_mode, str) else debug_mode
-    if mode not in _MODES.values():
+    if mode is None or mode not in _MODES.values():
         raise RuntimeError(
             f"invalid value of debug_mode: {debug_mode!r}; expected 0, 1, 2, 'default', 'warn' or "
             "'error'"
