@@ -12,10 +12,10 @@ from flambeau.cuda._memory_history import (
 )
 from flambeau.cuda.memory import empty_host_cache as _host_emptyCache
 from flambeau.cuda.streams import current_stream
-from flambeau.runtime._allocator_settings import set_ as _accelerator_setAllocatorSettings
+from flambeau.runtime import _allocator_settings
 
 if TYPE_CHECKING:
-    from flambeau.runtime._device import device
+    from flambeau.runtime._device import device as _Device
 
 __all__ = [
     "_accelerator_setAllocatorSettings",
@@ -27,9 +27,14 @@ __all__ = [
 ]
 
 
-def _cuda_getCurrentRawStream(device_index: int | device | None = None) -> int:
+def _accelerator_setAllocatorSettings(env: str) -> None:
+    """Change the caching allocator's options, written as in ``PYTORCH_CUDA_ALLOC_CONF``."""
+    _allocator_settings.set_(env)
+
+
+def _cuda_getCurrentRawStream(device: int | _Device) -> int:
     """The ``cudaStream_t`` of a device's current stream, as an integer."""
-    return current_stream(device_index).cuda_stream
+    return current_stream(device).cuda_stream
 
 
 def _cuda_clearCublasWorkspaces() -> None:

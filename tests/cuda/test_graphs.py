@@ -461,7 +461,6 @@ def test_running_out_of_memory_ends_a_capture_cleanly(ones: Any) -> None:
         "cuGraphInstantiateWithFlags",
         "cuGraphDestroy",
         "cuGraphLaunch",
-        "cuLaunchKernel",
     ],
 )
 def test_a_driver_that_fails(ones: Any, fault: Callable[..., None], entry: str) -> None:

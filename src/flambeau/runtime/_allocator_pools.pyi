@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-PoolId = tuple[int, int]
+from typing import TypeAlias
 
-def new_user_id() -> PoolId:
+_PoolId: TypeAlias = tuple[int, int]
+
+def new_user_id() -> _PoolId:
     """The id of a pool that a user makes: ``(0, n)``, with n from 1."""
 
-def new_graph_id() -> PoolId:
+def new_graph_id() -> _PoolId:
     """The id of the pool of a graph that was given none: ``(n, 0)``, with n from 1."""
 
 def retain_pool(
     device: int,
-    pair: PoolId,
+    pair: _PoolId,
     source: int = 0,
     use_on_oom: bool = False,
     no_split: bool = False,
@@ -31,20 +33,20 @@ def retain_pool(
         Whether every request gets a whole segment.
     """
 
-def drop_pool(device: int, pair: PoolId) -> bool:
+def drop_pool(device: int, pair: _PoolId) -> bool:
     """Take one user away; False if there is no such pool.
 
     The free memory of a pool without users goes back to the driver at the next `flush_dead`,
     `_allocator.empty_cache` or shortage. Makes no driver call.
     """
 
-def pool_users(device: int, pair: PoolId) -> int:
+def pool_users(device: int, pair: _PoolId) -> int:
     """How many users a pool has; 0 if there is no such pool."""
 
 def flush_dead(device: int) -> None:
     """Give the free memory of pools without users back to the driver."""
 
-def begin_for_this_thread(device: int, pair: PoolId, *, capturing: bool = False) -> None:
+def begin_for_this_thread(device: int, pair: _PoolId, *, capturing: bool = False) -> None:
     """Let this thread allocate from a pool on a device, and add a user to it.
 
     Parameters
@@ -63,5 +65,5 @@ def begin_for_this_thread(device: int, pair: PoolId, *, capturing: bool = False)
         This thread does so already.
     """
 
-def end_for_this_thread(device: int, pair: PoolId, *, capturing: bool = False) -> None:
+def end_for_this_thread(device: int, pair: _PoolId, *, capturing: bool = False) -> None:
     """Undo the routing of `begin_for_this_thread`; the user stays until `drop_pool`."""
