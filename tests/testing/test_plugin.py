@@ -35,6 +35,8 @@ def project(tmp_path: Path) -> Callable[..., Run]:
         (tmp_path / "test_project.py").write_text(textwrap.dedent(tests))
         (tmp_path / "pytest.ini").write_text(f"[pytest]\n{textwrap.dedent(ini)}")
         environment = {k: v for k, v in os.environ.items() if not k.startswith("FLAMBEAU_VIR")}
+        # Other plug-ins of the machine may warn, import NumPy or count on options of their own.
+        environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         command = [sys.executable, "-m", "pytest", "-W", "error", "-p", "no:cacheprovider"]
         command += ["-p", "flambeau.testing.plugin"] if plugin else []
         done = subprocess.run(
@@ -358,11 +360,15 @@ def test_pytest_finds_the_plug_in_by_itself(project: Callable[..., Run], tmp_pat
     )
     for plugin in (False, True):  # also when it is named on top of that
         run = project(
-            GPUS, "--gpus=virtual:h100:3", plugin=plugin, PYTHONPATH=str(installed.parent)
+            GPUS,
+            "--gpus=virtual:h100:3",
+            plugin=plugin,
+            PYTHONPATH=str(installed.parent),
+            PYTEST_DISABLE_PLUGIN_AUTOLOAD="",
         )
         assert run.counts["passed"] == 2, run.text
 
 
 def test_with_several_workers(project: Callable[..., Run]) -> None:
-    run = project(SCHEDULES, "--gpus=virtual:2", "-n2")
+    run = project(SCHEDULES, "--gpus=virtual:2", "-p", "xdist", "-n2")
     assert run.counts["passed"] == 6, run.text
