@@ -21,7 +21,6 @@ MISSING = {
     "torch.cuda.current_blas_handle",
     "torch.cuda.current_solver_handle",
     "torch.cuda.ipc_collect",
-    "torch.cuda.amp",
 }
 
 UNREADABLE = object()

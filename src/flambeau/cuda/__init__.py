@@ -277,6 +277,7 @@ _LATER = {
     "graph": "flambeau.cuda.graphs",
 }
 _LATER_MODULES = (
+    "amp",
     "jiterator",
     "nvtx",
     "comm",
