@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from flambeau.cuda import _availability
 from flambeau.runtime import _graph, _graph_data, lazy_init
@@ -223,7 +223,9 @@ def mark_stream(stream: int, annotation: str | Mapping[str, Any]) -> Iterator[No
 
 @contextmanager
 def _scope(fields: dict[str, Any]) -> Iterator[None]:
-    graph: CUDAGraph | None = _graph.currently_capturing() if _graph.any_capturing() else None
+    # Only a `CUDAGraph` is ever captured into: its base class is not public.
+    captured = _graph.currently_capturing() if _graph.any_capturing() else None
+    graph = cast("CUDAGraph | None", captured)
     notes = None if graph is None else graph._annotations
     if notes is None:
         yield

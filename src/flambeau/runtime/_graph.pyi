@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
+from typing import Self
+
 from flambeau.driver.errors import AcceleratorError
 from flambeau.runtime._generator import Generator
 
 class CapturedGraph:
     """A graph's handles, memory and generators; `flambeau.cuda.CUDAGraph` adds hooks and export."""
 
-    def __init__(self, keep_graph: bool = False) -> None: ...
+    def __new__(cls, keep_graph: bool = False) -> Self: ...
     def __del__(self) -> None: ...
     def capture_begin(
         self,

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Iterable
+from typing import Self
 
 from flambeau.runtime._tensor import Tensor
 
@@ -14,7 +15,7 @@ class WatchedInputs:
         The id of the graph's pool; what lies there is not watched.
     """
 
-    def __init__(self, pool: tuple[int, int]) -> None: ...
+    def __new__(cls, pool: tuple[int, int]) -> Self: ...
     def watch(self, operation: str, tensors: Iterable[Tensor]) -> None:
         """Captured work called `operation` uses these tensors."""
 
