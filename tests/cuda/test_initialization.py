@@ -329,3 +329,28 @@ def test_a_queued_call_may_use_cuda() -> None:
     """,
         TWO_VIRTUAL,
     )
+
+
+def test_collecting_shared_memory_initialises_and_takes_back_pending_frees() -> None:
+    run_script("""
+        from flambeau.runtime import _state
+        assert torch.cuda.ipc_collect() is None and torch.cuda.is_initialized()
+        ran = []
+        _state.defer_call(lambda: ran.append(1))
+        assert torch.cuda.ipc_collect() is None and ran == [1]
+    """)
+
+
+@needs_no_driver
+def test_collecting_shared_memory_needs_a_driver() -> None:
+    run_script(
+        """
+        try:
+            torch.cuda.ipc_collect()
+        except RuntimeError as error:
+            assert "Found no NVIDIA driver" in str(error)
+        else:
+            raise AssertionError
+        """,
+        {"FLAMBEAU_VIRTUAL": None},
+    )

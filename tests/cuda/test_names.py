@@ -20,7 +20,6 @@ REFERENCE: dict[str, list[list[Any]] | None] = json.loads(
 MISSING = {
     "torch.cuda.current_blas_handle",
     "torch.cuda.current_solver_handle",
-    "torch.cuda.ipc_collect",
 }
 
 UNREADABLE = object()

@@ -44,6 +44,7 @@ from flambeau.cuda._device import (
     get_device_capability,
     get_device_name,
     get_device_properties,
+    ipc_collect,
     set_device,
     synchronize,
 )
@@ -211,6 +212,7 @@ __all__ = [
     "host_memory_stats_as_nested_dict",
     "init",
     "initial_seed",
+    "ipc_collect",
     "is_available",
     "is_bf16_supported",
     "is_current_stream_capturing",

@@ -25,6 +25,7 @@ __all__ = [
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
+    "ipc_collect",
     "set_device",
     "synchronize",
 ]
@@ -137,6 +138,21 @@ def synchronize(device: DeviceArgument = None) -> None:
     lazy_init.lazy_init()
     sync_debug.report_explicit("torch.cuda.synchronize")
     _state.synchronize(_get_device_index(device, optional=True))
+
+
+def ipc_collect() -> None:
+    """Take back device memory that no process needs any more. Initialises CUDA.
+
+    Tensors cannot be sent to other processes yet, so what there is to take back are the frees that
+    finalizers left for the next call.
+
+    Raises
+    ------
+    RuntimeError
+        There is no driver or no device.
+    """
+    lazy_init.lazy_init()
+    _state.note_pending()
 
 
 def get_device_properties(device: DeviceArgument = None) -> _CudaDeviceProperties:
