@@ -33,6 +33,12 @@ needs_no_driver = pytest.mark.skipif(
 )
 
 
+def search_path(*first: object) -> str:
+    """``PYTHONPATH`` of a child: these folders, then whatever this process was given."""
+    given = os.environ.get("PYTHONPATH")
+    return os.pathsep.join([*map(str, first), *([given] if given else [])])
+
+
 @dataclass(frozen=True)
 class Finished:
     """A script that ended: its exit status and what it wrote."""

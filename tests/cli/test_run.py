@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flambeau.cli.run import Request, UsageError, parse
+from support import search_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -207,7 +208,7 @@ def test_children_keep_the_users_path_and_sitecustomize(tmp_path: Path) -> None:
         "child = 'import helper, torch.cuda; print(customised)'\n"
         "subprocess.run([sys.executable, '-c', child], check=True)\n"
     )
-    done = run("-c", code, PYTHONPATH=str(tmp_path))
+    done = run("-c", code, PYTHONPATH=search_path(tmp_path))
     assert (done.stdout, done.stderr) == ("1\n", "")
 
 

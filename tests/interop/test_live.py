@@ -80,6 +80,7 @@ class TestNumba:
     def numba(self) -> Any:
         self.cuda = pytest.importorskip("numba.cuda")
 
+    @pytest.mark.filterwarnings("ignore:Grid size 1 will likely")
     def test_kernels_take_tensors(self, gpu: Any) -> None:
         cuda = self.cuda
 
@@ -133,6 +134,7 @@ class TestTorch:
             doubled = self.pytorch.from_dlpack(x) * 2
         with torch.cuda.stream(theirs):
             y = torch.from_dlpack(doubled) + 1
+        theirs.synchronize()
         assert y.unique().tolist() == [201.0]
 
     def test_the_interface(self, gpu: Any) -> None:

@@ -9,11 +9,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support import run_script
 
 from flambeau.driver import _table
 from flambeau.driver.errors import AcceleratorError
 from flambeau.runtime import _allocator, _state, lazy_init
+from support import run_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

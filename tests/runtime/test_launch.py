@@ -5,10 +5,10 @@ import ctypes
 import gc
 import struct
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support import run_script
 
 from flambeau import driver
 from flambeau.driver import _table
@@ -16,9 +16,12 @@ from flambeau.driver.errors import AcceleratorError
 from flambeau.runtime import _allocator, _launch, _state, lazy_init, observers
 from flambeau.runtime._launch import Kernel
 from flambeau.runtime._stream import Stream, stream
+from support import run_script, search_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+HERE = Path(__file__).parent
 
 # store(long *out, int i, unsigned I, long q, unsigned long Q, float f, double d, {int, int} B):
 # out[blockIdx.x] gets the sum of the others.
@@ -225,7 +228,7 @@ def test_blocking_launches(function: Callable[[str], int]) -> None:
 def test_a_fault_is_raised_at_its_launch_if_launches_block(blocking: str) -> None:
     run_script(
         f"""
-        import tests.runtime.test_launch as here
+        import test_launch as here
         from flambeau import driver
         from flambeau.driver.errors import AcceleratorError
         from flambeau.runtime import _state, lazy_init
@@ -244,6 +247,6 @@ def test_a_fault_is_raised_at_its_launch_if_launches_block(blocking: str) -> Non
         else:
             raise AssertionError("no fault")
         """,
-        env={"CUDA_LAUNCH_BLOCKING": blocking, "PYTHONPATH": "."},
+        env={"CUDA_LAUNCH_BLOCKING": blocking, "PYTHONPATH": search_path(HERE, HERE.parent)},
         prelude="",
     )

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from tests.support import run_script
+from support import TWO_VIRTUAL, run_script
 
 PRELUDE = """
 import os, threading
@@ -26,8 +26,8 @@ def in_child(work):
 """
 
 
-def run(source: str) -> list[str]:
-    return run_script(source, prelude=PRELUDE).lines
+def run(source: str, env: dict[str, str | None] | None = None) -> list[str]:
+    return run_script(source, env, prelude=PRELUDE).lines
 
 
 def test_nothing_is_started_by_import() -> None:
@@ -222,5 +222,6 @@ def test_a_replaced_driver_voids_all_handles() -> None:
         fresh = Event()
         fresh.record(Stream())
         fresh.synchronize()
-        """
+        """,
+        env=TWO_VIRTUAL,
     )

@@ -5,12 +5,12 @@ import ctypes
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support import run_script
 
 from flambeau.driver import _table
 from flambeau.driver.errors import OutOfMemoryError
 from flambeau.runtime import _allocator, lazy_init
 from flambeau.runtime._stream import Stream, stream
+from support import run_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,6 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support import run_script
 
 from flambeau.driver.errors import AcceleratorError
 from flambeau.runtime import _cuda_device, _state, lazy_init, sync_debug
@@ -21,6 +20,7 @@ from flambeau.runtime._stream import (
     set_stream,
     stream,
 )
+from support import run_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from support import needs_no_driver
+from support import needs_no_driver, search_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,7 +149,7 @@ def test_a_torch_that_is_there_already_is_not_replaced(
 ) -> None:
     (tmp_path / "torch.py").write_text("")
     (tmp_path / "early.py").write_text("import torch")
-    run = project("", "-p", "early", "--torch-face", PYTHONPATH=str(tmp_path))
+    run = project("", "-p", "early", "--torch-face", PYTHONPATH=search_path(tmp_path))
     assert run.status == pytest.ExitCode.USAGE_ERROR
     assert "--torch-face comes too late" in run.text
 
@@ -363,7 +363,7 @@ def test_pytest_finds_the_plug_in_by_itself(project: Callable[..., Run], tmp_pat
             GPUS,
             "--gpus=virtual:h100:3",
             plugin=plugin,
-            PYTHONPATH=str(installed.parent),
+            PYTHONPATH=search_path(installed.parent),
             PYTEST_DISABLE_PLUGIN_AUTOLOAD="",
         )
         assert run.counts["passed"] == 2, run.text
