@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flambeau.runtime._allocator_settings import AllocatorSettingsError, Options, parse
+from flambeau.runtime import _allocator_settings
+from flambeau.runtime._allocator_settings import (
+    AllocatorSettingsError,
+    Options,
+    Reserve,
+    parse,
+)
 
 MIB = 1 << 20
 
@@ -96,18 +102,34 @@ def test_what_is_wrong_is_said_with_its_place(text: str, position: int, problem:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "expected"),
     [
-        "expandable_segments:True",
-        "expandable_segments_reserve:0.5",
-        "expandable_segments_reserve_by_class:[a:1]",
-        "backend:cudaMallocAsync",
-        "graph_capture_record_stream_reuse:True",
+        ("0.5", Reserve(share=0.5)),
+        ("1.5", Reserve(share=1.5)),
+        ("1G", Reserve(bytes=1 << 30)),
+        ("0.5G", Reserve(bytes=1 << 29)),
     ],
 )
-def test_what_is_not_there_is_refused_by_name(text: str) -> None:
-    with pytest.raises(NotImplementedError, match=text.split(":", maxsplit=1)[0]):
-        parse(text)
+def test_reserves_are_shares_or_gibibytes(text: str, expected: Reserve) -> None:
+    assert parse(f"expandable_segments_reserve:{text}").expandable_segments_reserve == expected
+    by_class = parse(f"expandable_segments_reserve_by_class:[a:{text},b:2]")
+    assert by_class.expandable_segments_reserve_by_class == (("a", expected), ("b", Reserve(2.0)))
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "much", "1M", "0G"])
+def test_a_reserve_that_is_none_is_ignored_with_a_warning(text: str) -> None:
+    with pytest.warns(UserWarning, match=f"expandable_segments_reserve:{text} is ignored"):
+        options = parse(f"expandable_segments_reserve:{text}")
+    assert options.expandable_segments_reserve is None
+
+
+def test_the_backend_is_fixed_once_options_are_read() -> None:
+    with pytest.raises(AllocatorSettingsError, match="Unknown allocator backend"):
+        parse("backend:jemalloc")
+    assert parse("backend:cudaMallocAsync").backend == "cudaMallocAsync"
+    with pytest.raises(RuntimeError, match="backend is fixed"):
+        _allocator_settings.set_("backend:cudaMallocAsync")
+    _allocator_settings.set_("backend:native")
 
 
 def test_each_text_resets_some_options_and_keeps_the_others() -> None:
@@ -125,7 +147,7 @@ def test_each_text_resets_some_options_and_keeps_the_others() -> None:
 def test_any_text_is_either_read_or_refused(text: str) -> None:
     try:
         options = parse(text)
-    except (AllocatorSettingsError, NotImplementedError):
+    except AllocatorSettingsError:
         return
     assert isinstance(options, Options)
 

@@ -60,6 +60,19 @@ cdef extern from "flambeau/driver/table.hpp" namespace "flambeau" nogil:
         CUhostFn fn
         void* userData
 
+    ctypedef uint64_t CUmemHandle
+    ctypedef struct CUmemPoolHandle_st:
+        pass
+    ctypedef CUmemPoolHandle_st* CUmemPool
+    cdef struct CUmemLocation:
+        int type, id
+    cdef struct CUmemAllocationProp:
+        int type, requestedHandleTypes
+        CUmemLocation location
+    cdef struct CUmemAccessDesc:
+        CUmemLocation location
+        int flags
+
     cdef enum Status:
         CUDA_SUCCESS
         CUDA_ERROR_INVALID_VALUE
@@ -178,6 +191,27 @@ cdef extern from "flambeau/driver/table.hpp" namespace "flambeau" nogil:
         CUresult (*GraphNodeGetLocalId)(CUgraphNode, unsigned*) noexcept nogil
         CUresult (*GraphNodeGetToolsId)(CUgraphNode, unsigned long long*) noexcept nogil
         CUresult (*MemNoteBlock)(CUdeviceptr, size_t, size_t, int) noexcept nogil
+        CUresult (*MemGetAllocationGranularity)(size_t*, const CUmemAllocationProp*, int) noexcept nogil
+        CUresult (*MemAddressReserve)(CUdeviceptr*, size_t, size_t, CUdeviceptr, unsigned long long) noexcept nogil
+        CUresult (*MemAddressFree)(CUdeviceptr, size_t) noexcept nogil
+        CUresult (*MemCreate)(CUmemHandle*, size_t, const CUmemAllocationProp*, unsigned long long) noexcept nogil
+        CUresult (*MemRelease)(CUmemHandle) noexcept nogil
+        CUresult (*MemMap)(CUdeviceptr, size_t, size_t, CUmemHandle, unsigned long long) noexcept nogil
+        CUresult (*MemUnmap)(CUdeviceptr, size_t) noexcept nogil
+        CUresult (*MemSetAccess)(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) noexcept nogil
+        CUresult (*MemExportToShareableHandle)(void*, CUmemHandle, int, unsigned long long) noexcept nogil
+        CUresult (*MemImportFromShareableHandle)(CUmemHandle*, void*, int) noexcept nogil
+        CUresult (*DeviceGetDefaultMemPool)(CUmemPool*, CUdevice) noexcept nogil
+        CUresult (*MemPoolSetAttribute)(CUmemPool, int, void*) noexcept nogil
+        CUresult (*MemPoolGetAttribute)(CUmemPool, int, void*) noexcept nogil
+        CUresult (*MemPoolTrimTo)(CUmemPool, size_t) noexcept nogil
+        CUresult (*MemAllocAsync)(CUdeviceptr*, size_t, CUstream) noexcept nogil
+        CUresult (*MemFreeAsync)(CUdeviceptr, CUstream) noexcept nogil
+        CUresult (*DeviceGraphMemTrim)(CUdevice) noexcept nogil
+        CUresult (*MemAllocManaged)(CUdeviceptr*, size_t, unsigned) noexcept nogil
+        CUresult (*GraphExecKernelNodeSetParams)(CUgraphExec, CUgraphNode, const CUkernelNodeParams*) noexcept nogil
+        CUresult (*GraphBeginBody)(CUstream, CUstream, CUdeviceptr, int, uint64_t*) noexcept nogil
+        CUresult (*GraphSetConditional)(uint64_t, CUdeviceptr, CUstream) noexcept nogil
 
 cdef const DriverTable* driver
 

@@ -40,6 +40,25 @@ struct CUhostNodeParams {
   void *userData;
 };
 
+// CUmemLocation, CUmemAllocationProp and CUmemAccessDesc: where physical memory is and who may use it.
+using CUmemHandle = std::uint64_t;   // CUmemGenericAllocationHandle
+using CUmemPool = struct CUmemPoolHandle_st *;
+struct CUmemLocation {
+  int type;  // 1 = CU_MEM_LOCATION_TYPE_DEVICE
+  int id;
+};
+struct CUmemAllocationProp {
+  int type;                  // 1 = CU_MEM_ALLOCATION_TYPE_PINNED
+  int requestedHandleTypes;  // 1 = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+  CUmemLocation location;
+  void *win32HandleMetaData;
+  unsigned char allocFlags[8];
+};
+struct CUmemAccessDesc {
+  CUmemLocation location;
+  int flags;  // 3 = CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+};
+
 // The statuses that code compares with; driver/status.py has every code with its name and prose.
 enum Status : CUresult {
   CUDA_SUCCESS = 0,
@@ -100,7 +119,7 @@ struct GemmArgs {
   std::int64_t stride_a, stride_b, stride_c;  // elements between batches
   int transpose_a, transpose_b;
   int dtype;    // ScalarType of A, B and C (runtime/scalar_type.hpp)
-  int compute;  // 0 full precision of the dtype, 1 tf32
+  int compute;  // bits of gemm_options.hpp; 0 is the full precision of the dtype
   double alpha, beta;
   CUdeviceptr workspace;         // scratch memory the library may use on this stream, or 0
   std::size_t workspace_bytes;
@@ -218,7 +237,42 @@ struct GemmArgs {
   X(GraphNodeGetToolsId, CUresult(CUgraphNode node, unsigned long long *id))                     \
   /* where `block_bounds` is supported: what a caching allocator hands out of its memory (1), had \
      handed out before (2), takes back (0); `bytes` of the block's `size` were asked for */      \
-  X(MemNoteBlock, CUresult(CUdeviceptr block, std::size_t bytes, std::size_t size, int state))
+  X(MemNoteBlock, CUresult(CUdeviceptr block, std::size_t bytes, std::size_t size, int state))   \
+  /* virtual memory: address ranges and physical memory apart */                                 \
+  X(MemGetAllocationGranularity, CUresult(std::size_t *bytes, const CUmemAllocationProp *prop,   \
+                                          int option))                                           \
+  X(MemAddressReserve, CUresult(CUdeviceptr *pointer, std::size_t bytes, std::size_t alignment,  \
+                                CUdeviceptr wanted, unsigned long long flags))                   \
+  X(MemAddressFree, CUresult(CUdeviceptr pointer, std::size_t bytes))                            \
+  X(MemCreate, CUresult(CUmemHandle *handle, std::size_t bytes, const CUmemAllocationProp *prop, \
+                        unsigned long long flags))                                               \
+  X(MemRelease, CUresult(CUmemHandle handle))                                                    \
+  X(MemMap, CUresult(CUdeviceptr pointer, std::size_t bytes, std::size_t offset,                 \
+                     CUmemHandle handle, unsigned long long flags))                              \
+  X(MemUnmap, CUresult(CUdeviceptr pointer, std::size_t bytes))                                  \
+  X(MemSetAccess, CUresult(CUdeviceptr pointer, std::size_t bytes, const CUmemAccessDesc *who,   \
+                           std::size_t count))                                                   \
+  X(MemExportToShareableHandle, CUresult(void *shared, CUmemHandle handle, int type,             \
+                                         unsigned long long flags))                              \
+  X(MemImportFromShareableHandle, CUresult(CUmemHandle *handle, void *shared, int type))         \
+  /* memory pools: allocation in stream order */                                                 \
+  X(DeviceGetDefaultMemPool, CUresult(CUmemPool *pool, CUdevice device))                         \
+  X(MemPoolSetAttribute, CUresult(CUmemPool pool, int attribute, void *value))                   \
+  X(MemPoolGetAttribute, CUresult(CUmemPool pool, int attribute, void *value))                   \
+  X(MemPoolTrimTo, CUresult(CUmemPool pool, std::size_t keep))                                   \
+  X(MemAllocAsync, CUresult(CUdeviceptr *pointer, std::size_t bytes, CUstream s))                \
+  X(MemFreeAsync, CUresult(CUdeviceptr pointer, CUstream s))                                     \
+  X(DeviceGraphMemTrim, CUresult(CUdevice device))                                               \
+  /* memory that host and devices reach by one address */                                        \
+  X(MemAllocManaged, CUresult(CUdeviceptr *pointer, std::size_t bytes, unsigned flags))          \
+  /* of an executable graph: what its next launches pass */                                      \
+  X(GraphExecKernelNodeSetParams,                                                                \
+    CUresult(CUgraphExec exec, CUgraphNode node, const CUkernelNodeParams *parameters))          \
+  /* conditional nodes; not Driver API, ours. The byte at `value` says whether the body runs      \
+     (kind 0) or whether it runs again (1); `body` is captured into it until its capture ends */ \
+  X(GraphBeginBody, CUresult(CUstream s, CUstream body, CUdeviceptr value, int kind,             \
+                             std::uint64_t *handle))                                             \
+  X(GraphSetConditional, CUresult(std::uint64_t handle, CUdeviceptr value, CUstream s))
 
 namespace detail {
 template <class Signature> struct pointer_to;

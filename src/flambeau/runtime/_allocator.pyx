@@ -3,6 +3,7 @@
 """The caching allocators: device memory in stream order, pinned and ordinary host memory."""
 from libc.stdint cimport uintptr_t
 from libcpp.string cimport string
+from libcpp.vector cimport vector
 
 from flambeau.driver._table cimport (
     CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUdevice, CUdeviceptr, CUresult,
@@ -91,6 +92,24 @@ cdef size_t total_of(int device) except 0:
     return total
 
 
+cdef int allow_expanding(int device, DeviceAllocator* allocator) except -1:
+    cdef int can = 0, peer
+    cdef CUdevice handle, other
+    cdef vector[int] peers
+    check(driver.DeviceGet(&handle, device))
+    # CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+    if driver.DeviceGetAttribute(&can, 102, handle) != CUDA_SUCCESS or not can:
+        return 0
+    for peer in range(_state.device_total):
+        if peer == device:
+            continue
+        check(driver.DeviceGet(&other, peer))
+        if driver.DeviceCanAccessPeer(&can, other, handle) == CUDA_SUCCESS and can:
+            peers.push_back(peer)
+    allocator.allow_expanding(peers)
+    return 0
+
+
 cdef DeviceAllocator* allocator_of(int device) except NULL:
     cdef DeviceAllocator* allocator
     cdef size_t total
@@ -100,6 +119,7 @@ cdef DeviceAllocator* allocator_of(int device) except NULL:
         total = total_of(device)
         allocator = new DeviceAllocator(device, driver, &settings)
         allocator.set_total(total)
+        allow_expanding(device, allocator)
         if initial_fraction < 1:
             allocator.set_limit(<size_t>(initial_fraction * total + 0.5))
         allocators[device] = allocator
@@ -170,6 +190,8 @@ cdef str refusal_name(Refusal refusal):
         return "rejection"
     if refusal == Refusal.overlap:
         return "overlap"
+    if refusal == Refusal.reserve:
+        return "reserve"
     return "source" if refusal == Refusal.source else "driver"
 
 

@@ -8,6 +8,9 @@ def configure(
     roundup_divisions: tuple[int, ...] = ...,
     reject_early: bool = False,
     configured_fraction: float = 1.0,
+    expandable: bool = False,
+    reserve_share: float = 0.0,
+    reserve_bytes: int = 0,
 ) -> None:
     """Replace all settings of the device allocators. The caller has validated them.
 
@@ -29,6 +32,11 @@ def configure(
     configured_fraction
         The share of each device's memory that may be reserved, as it was configured. Devices that
         are used first after `initialize_settings` start with it as their limit.
+    expandable
+        Whether new segments grow: addresses are reserved once, memory is mapped as it is needed.
+    reserve_share, reserve_bytes
+        How many addresses such a segment reserves: a share of the device's memory, or bytes; with
+        neither, nine eighths of the device.
     """
 
 def configure_host(

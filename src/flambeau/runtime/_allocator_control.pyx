@@ -15,7 +15,8 @@ from flambeau.runtime import _allocator as _module
 def configure(
     *, size_t large_segment=20 << 20, max_split_size=None, size_t max_non_split_rounding=20 << 20,
     double garbage_threshold=0, roundup_divisions=(0,) * 16, bint reject_early=False,
-    double configured_fraction=1.0,
+    double configured_fraction=1.0, bint expandable=False, double reserve_share=0,
+    size_t reserve_bytes=0,
 ):
     """Replace all settings; the caller has validated them."""
     cdef AllocatorSettings new
@@ -25,6 +26,9 @@ def configure(
     new.garbage_threshold = garbage_threshold
     new.reject_early = reject_early
     new.configured_fraction = configured_fraction
+    new.expandable = expandable
+    new.reserve_share = reserve_share
+    new.reserve_bytes = reserve_bytes
     for interval, divisions in enumerate(roundup_divisions):
         new.roundup_divisions[interval] = divisions
     _module.pause()

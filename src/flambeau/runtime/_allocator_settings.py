@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["AllocatorSettingsError", "Options", "current", "describe", "parse", "prepare", "set_"]
 
 MIB = 1 << 20
+GIB = 1 << 30
+BACKENDS = ("native", "cudaMallocAsync")
 VARIABLES = (
     "FLAMBEAU_ALLOC_CONF",
     "PYTORCH_CUDA_ALLOC_CONF",
@@ -37,6 +39,14 @@ class AllocatorSettingsError(FlambeauError, ValueError, RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
+class Reserve:
+    """How many addresses a segment reserves: bytes, or a share of the device's memory."""
+
+    share: float = 0.0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """What a text of options says; sizes in bytes, None for no limit."""
 
@@ -47,6 +57,11 @@ class Options:
     large_segment_size: int = 20 * MIB
     per_process_memory_fraction: float = 1.0
     throw_on_cudamalloc_oom: bool = False
+    backend: str = "native"
+    expandable_segments: bool = False
+    expandable_segments_reserve: Reserve | None = None
+    expandable_segments_reserve_by_class: tuple[tuple[str, Reserve], ...] = ()
+    graph_capture_record_stream_reuse: bool = False
     release_lock_on_cudamalloc: bool = False
     pinned_use_cuda_host_register: bool = False
     pinned_num_register_threads: int = 1
@@ -229,42 +244,66 @@ def _interval(reader: _Reader, key: str, last: int) -> int | None:
     return interval
 
 
-def _native(reader: _Reader, key: str) -> None:
+def _backend(reader: _Reader, key: str) -> str:
     token = reader.value(key)
-    if token.text == "cudaMallocAsync":
-        raise NotImplementedError(
-            "backend:cudaMallocAsync is not available: flambeau has its own allocator only "
-            "(backend:native). Take the option out."
+    if token.text not in BACKENDS:
+        raise reader.error(
+            f"Unknown allocator backend, the options are {' and '.join(BACKENDS)}", token
         )
-    if token.text != "native":
-        raise reader.error("Unknown allocator backend, the options are native", token)
+    return token.text
 
 
-def _off_only(reader: _Reader, key: str) -> None:
-    if _boolean(reader, key):
-        raise NotImplementedError(f"{key}:True is not available in flambeau. Take the option out.")
+def _reserve(reader: _Reader, key: str) -> Reserve | None:
+    """A share of the device, or gibibytes with a G; what is neither is ignored with a warning."""
+    token = reader.value(key)
+    found = re.fullmatch(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?(G?)", token.text)
+    number = float(found.group(1) + (found.group(2) or "")) if found else 0.0
+    if found is None or not 0 < number < float("inf"):
+        warnings.warn(
+            f"{key}:{token.text} is ignored: it is a share of the device's memory greater than 0, "
+            "such as 1.5, or gibibytes, such as 64G",
+            UserWarning,
+            stacklevel=2,
+        )
+        return None
+    return Reserve(bytes=int(number * GIB)) if found.group(3) else Reserve(share=number)
 
 
-def _unavailable(reader: _Reader, key: str) -> None:
-    raise NotImplementedError(
-        f"{key} is not available in flambeau, which has no expandable segments. Take it out."
-    )
+def _reserve_by_class(reader: _Reader, key: str) -> tuple[tuple[str, Reserve], ...]:
+    if reader.peek() != "[":
+        raise reader.error(f"Expected a list for {key}", reader.take())
+    reader.take()
+    result: list[tuple[str, Reserve]] = []
+    while reader.peek() != "]":
+        name = reader.value(key).text
+        reader.expect(":", f"a class of {key}")
+        if (reserve := _reserve(reader, key)) is not None:
+            result.append((name, reserve))
+        if reader.peek() == ",":
+            reader.take()
+        elif reader.peek() != "]":
+            raise reader.error(f"Unclosed list of {key}", reader.take())
+    reader.take()
+    return tuple(result)
 
 
 # The table of keys: the field of Options that it sets, if any, and who reads the value.
 _KEYS: dict[str, tuple[str | None, Callable[[_Reader, str], Any]]] = {
-    "backend": (None, _native),
+    "backend": ("backend", _backend),
     "max_split_size_mb": ("max_split_size", _mebibytes),
     "max_non_split_rounding_mb": ("max_non_split_rounding", _mebibytes),
     "large_segment_size_mb": ("large_segment_size", _large_segment),
     "garbage_collection_threshold": ("garbage_collection_threshold", _threshold),
     "roundup_power2_divisions": ("roundup_power2_divisions", _divisions),
-    "expandable_segments": (None, _off_only),
-    "expandable_segments_reserve": (None, _unavailable),
-    "expandable_segments_reserve_by_class": (None, _unavailable),
+    "expandable_segments": ("expandable_segments", _boolean),
+    "expandable_segments_reserve": ("expandable_segments_reserve", _reserve),
+    "expandable_segments_reserve_by_class": (
+        "expandable_segments_reserve_by_class",
+        _reserve_by_class,
+    ),
     "release_lock_on_cudamalloc": ("release_lock_on_cudamalloc", _boolean),
     "release_lock_on_hipmalloc": ("release_lock_on_cudamalloc", _boolean),
-    "graph_capture_record_stream_reuse": (None, _off_only),
+    "graph_capture_record_stream_reuse": ("graph_capture_record_stream_reuse", _boolean),
     "per_process_memory_fraction": ("per_process_memory_fraction", _fraction),
     "throw_on_cudamalloc_oom": ("throw_on_cudamalloc_oom", _boolean),
     "pinned_use_cuda_host_register": ("pinned_use_cuda_host_register", _boolean),
@@ -298,8 +337,6 @@ def parse(text: str, before: Options | None = None, origin: str = "") -> Options
     ------
     AllocatorSettingsError
         The text is wrong; the message tells the position.
-    NotImplementedError
-        The text asks for something that flambeau does not have.
     """
     reader = _Reader(text, origin)
     defaults = Options()
@@ -352,6 +389,12 @@ def set_(text: str) -> None:
         raise TypeError(f"allocator options are a str, got {type(text).__name__}")
     _read_environment()
     options = parse(text, _current)
+    if options.backend != _current.backend:
+        raise RuntimeError(
+            f"The allocator backend is fixed when CUDA's options are read: it is "
+            f"{_current.backend} and cannot become {options.backend}. Set it in the environment, "
+            f"PYTORCH_CUDA_ALLOC_CONF=backend:{options.backend}. None of these options was applied."
+        )
     if _state.is_initialized() and (
         options.per_process_memory_fraction != _current.per_process_memory_fraction
     ):
@@ -371,11 +414,11 @@ def describe() -> dict[str, Any]:
         "PYTORCH_CUDA_ALLOC_CONF": _current.text,
         "max_split_size": -1 if split is None else split,
         "garbage_collection_threshold": _current.garbage_collection_threshold,
-        "expandable_segments": False,
+        "expandable_segments": _current.expandable_segments,
         "pinned_num_register_threads": _current.pinned_num_register_threads,
         "release_lock_on_cudamalloc": _current.release_lock_on_cudamalloc,
         "pinned_use_cuda_host_register": _current.pinned_use_cuda_host_register,
-        "graph_capture_record_stream_reuse": False,
+        "graph_capture_record_stream_reuse": _current.graph_capture_record_stream_reuse,
         "max_round_threshold": _or_unlimited(_current.pinned_max_round_threshold),
         "max_cached_size": _or_unlimited(_current.pinned_max_cached_size),
         "roundup_power2_divisions": {
@@ -422,6 +465,7 @@ def _read_environment() -> None:
 def _apply(options: Options) -> None:
     global _current
     rounding = options.max_non_split_rounding
+    reserve = options.expandable_segments_reserve or Reserve()
     _allocator.configure(
         large_segment=options.large_segment_size,
         max_split_size=options.max_split_size,
@@ -430,6 +474,9 @@ def _apply(options: Options) -> None:
         roundup_divisions=options.roundup_power2_divisions,
         reject_early=options.throw_on_cudamalloc_oom,
         configured_fraction=options.per_process_memory_fraction,
+        expandable=options.expandable_segments,
+        reserve_share=reserve.share,
+        reserve_bytes=reserve.bytes,
     )
     _allocator.configure_host(
         use_register=options.pinned_use_cuda_host_register,

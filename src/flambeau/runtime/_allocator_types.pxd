@@ -64,7 +64,9 @@ cdef extern from "flambeau/runtime/pool.hpp" namespace "flambeau" nogil:
         size_t large_segment, max_split_size, max_non_split_rounding
         double garbage_threshold, configured_fraction
         unsigned* roundup_divisions
-        bint reject_early
+        bint reject_early, expandable
+        double reserve_share
+        size_t reserve_bytes
     cdef cppclass SegmentSource:
         void* (*allocate)(Py_ssize_t, int, CUstream) noexcept
         void (*release)(void*, size_t, int, CUstream) noexcept
@@ -104,6 +106,7 @@ cdef extern from "flambeau/runtime/allocator_reports.hpp" namespace "flambeau" n
         limit
         rejection
         source
+        reserve
         overlap
     cdef cppclass FreeMemory:
         size_t bytes, largest
@@ -130,6 +133,7 @@ cdef extern from "flambeau/runtime/allocator_reports.hpp" namespace "flambeau" n
         CUstream stream
         PoolKind kind
         PoolId pool
+        bint expandable
         const StackNode* stack
         vector[BlockInfo] blocks
 
@@ -138,6 +142,7 @@ cdef extern from "flambeau/runtime/device_allocator.hpp" namespace "flambeau" no
         DeviceAllocator(int, const DriverTable*, const AllocatorSettings*)
         void set_context(CUcontext)
         void set_total(size_t)
+        void allow_expanding(const vector[int]&)
         Block* allocate_cached(size_t, CUstream)
         Block* allocate(size_t, CUstream, const StackNode*, AllocationFailure*)
         void record_use(Block*, StreamUse)

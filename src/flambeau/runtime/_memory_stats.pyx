@@ -142,7 +142,7 @@ cdef dict segment_dict(int device, SegmentInfo& segment, dict known):
         "stream": <uintptr_t>segment.stream,
         "segment_type": "small" if segment.kind == SMALL_POOL else "large",
         "segment_pool_id": (segment.pool.first, segment.pool.second),
-        "is_expandable": False,
+        "is_expandable": segment.expandable,
         "frames": frames_of(segment.stack, known),
         "blocks": blocks,
     }

@@ -9,6 +9,7 @@
 
 #include "allocator_history.hpp"
 #include "allocator_reports.hpp"
+#include "expandable_range.hpp"
 #include "pool.hpp"
 
 namespace flambeau {
@@ -36,12 +37,40 @@ struct AllocatorBooks {
   // -- handing out ---------------------------------------------------------------------------------
 
   Block *take_cached(const Request &wanted) {
-    FreeList *list = wanted.pool->free_list(wanted.kind, wanted.stream);
+    Block *block = pop_cached(wanted);
+    return block ? hand_out(block, wanted) : nullptr;
+  }
+
+  // The best fit, out of its free list but not handed out.
+  Block *pop_cached(const Request &wanted) {
     ++searches_;
-    Block *block = list->best(wanted.size);
+    Block *block = wanted.pool->free_list(wanted.kind, wanted.stream)->best(wanted.size);
+    if (expands(wanted)) block = or_expandable(block, wanted);
     if (!block || !fits(block, wanted)) return nullptr;
-    list->erase(block);
-    return hand_out(block, wanted);
+    block->segment->free_list->erase(block);
+    return block;
+  }
+
+  // Whether more memory for this request comes from a segment that grows. Its free blocks serve only
+  // such requests.
+  bool expands(const Request &wanted) const {
+    return settings_->expandable && can_expand_ && !wanted.pool->source;
+  }
+
+  // The better fit of a block and of what expandable segments have free, where a block counts with
+  // the addresses behind it that it could grow into.
+  Block *or_expandable(Block *best, const Request &wanted) {
+    const FreeList &list = wanted.pool->expandable(wanted.kind, wanted.stream).free_list;
+    Block *fixed = list.best(wanted.size);
+    if (fixed && (!best || comes_before(fixed, best))) best = fixed;
+    std::size_t room = best ? best->size : SIZE_MAX;
+    for (Block *block : list.growable) {
+      const std::size_t reach = block->size + addresses_after(block->segment);
+      if (block->size < wanted.size || reach >= room) continue;
+      best = block;
+      room = reach;
+    }
+    return best;
   }
 
   // With a maximal split size, large blocks are kept for requests that use most of them.
@@ -54,14 +83,16 @@ struct AllocatorBooks {
   bool should_split(const Block *block, const Request &wanted) const {
     const std::size_t rest = block->size - wanted.size;
     if (!wanted.pool->splits) return false;
-    if (wanted.kind == SMALL_POOL) return rest >= MIN_BLOCK;
+    if (wanted.kind == SMALL_POOL || block->segment->range) return rest >= MIN_BLOCK;
     return wanted.size < settings_->max_split_size && rest > SMALL_LIMIT;
   }
 
   Block *hand_out(Block *block, const Request &wanted) {
     const PoolKind kind = wanted.kind;
     const bool was_split = block->is_split();
-    if (should_split(block, wanted)) {
+    if (block->segment->range) {  // its free parts are not remainders: they can be unmapped, or grow
+      if (should_split(block, wanted)) split(block, wanted.size);
+    } else if (should_split(block, wanted)) {
       Block *rest = split(block, wanted.size);
       if (was_split) {
         stats_.inactive_split_bytes.sub(kind, block->size);
@@ -99,10 +130,10 @@ struct AllocatorBooks {
     rest->size = block->size - size;
     rest->previous = block;
     rest->next = block->next;
-    if (rest->next) rest->next->previous = rest;
+    (rest->next ? rest->next->previous : block->segment->last) = rest;
     block->next = rest;
     block->size = size;
-    block->segment->free_list->insert(rest);
+    insert_free(rest);
     return rest;
   }
 
@@ -115,6 +146,15 @@ struct AllocatorBooks {
     stats_.active.sub(kind, 1);
     stats_.active_bytes.sub(kind, block->size);
     stats_.requested_bytes.sub(kind, block->requested);
+    const auto [parts, part_bytes] = merge_free(block);
+    if (block->segment->range) return;
+    stats_.inactive_split.move(kind, parts);
+    stats_.inactive_split_bytes.move(kind, part_bytes);
+  }
+
+  // Make a block one with its free neighbours, in the free list; how many more free parts of split
+  // segments there are now, and how many more bytes of such.
+  std::pair<std::int64_t, std::int64_t> merge_free(Block *block) {
     std::int64_t parts = 0, part_bytes = 0;
     for (Block *neighbour : {block->previous, block->next}) {
       if (!neighbour || neighbour->state != BlockState::free) continue;
@@ -124,17 +164,27 @@ struct AllocatorBooks {
     }
     block->state = BlockState::free;
     block->freed_at = searches_;
-    block->segment->free_list->insert(block);
+    insert_free(block);
     if (block->is_split()) {
       parts += 1;
       part_bytes += static_cast<std::int64_t>(block->size);
     }
-    stats_.inactive_split.move(kind, parts);
-    stats_.inactive_split_bytes.move(kind, part_bytes);
+    return {parts, part_bytes};
+  }
+
+  void insert_free(Block *block) {
+    const Segment *segment = block->segment;
+    block->growable = segment->range && !block->next && addresses_after(segment);
+    segment->free_list->insert(block);
   }
 
   void absorb(Block *block, Block *neighbour) {
     block->segment->free_list->erase(neighbour);
+    swallow(block, neighbour);
+  }
+
+  // The same for a neighbour that is in no free list.
+  void swallow(Block *block, Block *neighbour) {
     block->size += neighbour->size;
     if (neighbour == block->previous) {
       block->data = neighbour->data;
@@ -142,7 +192,7 @@ struct AllocatorBooks {
       (block->previous ? block->previous->next : block->segment->first) = block;
     } else {
       block->next = neighbour->next;
-      if (block->next) block->next->previous = block;
+      (block->next ? block->next->previous : block->segment->last) = block;
     }
     recycle(neighbour);
   }
@@ -169,12 +219,13 @@ struct AllocatorBooks {
     segment->stack = wanted.stack;
     segment->oversize = size >= settings_->max_split_size;
     segments_[address] = segment;
-    Block *block = segment->first = make_block(segment);
+    Block *block = segment->first = segment->last = make_block(segment);
     block->data = reinterpret_cast<char *>(address);
     block->size = size;
     ++stats_.device_allocs;
     stats_.segment.add(segment->kind, 1);
     stats_.reserved_bytes.add(segment->kind, size);
+    ++segment->pool->segments;
     count_in_pool(segment, static_cast<std::int64_t>(size));
     if (segment->oversize) stats_.oversize_segments.add(1);
     if (history_.on()) record(TraceAction::segment_alloc, segment);
@@ -183,7 +234,6 @@ struct AllocatorBooks {
 
   void count_in_pool(Segment *segment, std::int64_t size) {
     Pool *pool = segment->pool;
-    pool->segments += size > 0 ? 1 : -1;
     if (pool->is_default) return;
     if (!pool->reserved_bytes) pool->reserved_bytes = &pool_reserved_[pool->id];
     pool->reserved_bytes->move(segment->kind, size);
@@ -197,6 +247,7 @@ struct AllocatorBooks {
     ++stats_.device_frees;
     stats_.segment.sub(segment->kind, 1);
     stats_.reserved_bytes.sub(segment->kind, size);
+    --segment->pool->segments;
     count_in_pool(segment, -static_cast<std::int64_t>(size));
     if (segment->oversize) stats_.oversize_segments.sub(1);
     if (history_.on()) record(TraceAction::segment_free, segment);
@@ -204,7 +255,7 @@ struct AllocatorBooks {
   }
 
   static bool is_whole(const Segment *segment) {
-    return segment->first->state == BlockState::free && !segment->first->next;
+    return !segment->range && segment->first->state == BlockState::free && !segment->first->next;
   }
 
   void erase_dead_pools() {
@@ -215,6 +266,17 @@ struct AllocatorBooks {
       const bool unused = !pool->users && !pool->segments && !pool->pins && !routed;
       it = unused ? pools_.erase(it) : std::next(it);
     }
+  }
+
+  // -- expandable segments -------------------------------------------------------------------------
+
+  // Addresses without memory between a segment and the next one of its range.
+  std::size_t addresses_after(const Segment *segment) const {
+    const CUdeviceptr end = segment->address + segment->size;
+    const auto next = segments_.find(segment->address);
+    const auto after = std::next(next);
+    const CUdeviceptr limit = segment->range->end();
+    return (after != segments_.end() && after->first < limit ? after->first : limit) - end;
   }
 
   // -- history -------------------------------------------------------------------------------------
@@ -270,6 +332,7 @@ struct AllocatorBooks {
   History history_;
   SegmentMap segments_;
   std::int64_t segment_serial_ = 0;
+  bool can_expand_ = false;    // the device maps memory apart from addresses
   std::int64_t searches_ = 0;  // of free lists; the clock of block ages
 
  private:

@@ -15,6 +15,7 @@ enum class Refusal : int {
   limit,      // the limit of what this allocator may reserve
   rejection,  // the configured share, which allows no retry
   source,     // the pool's own allocator
+  reserve,    // more than an expandable segment has addresses
   overlap,    // it gave memory that is reserved here already
 };
 
@@ -61,6 +62,7 @@ struct SegmentInfo {
   CUstream stream;
   PoolKind kind;
   PoolId pool;
+  bool expandable;
   const StackNode *stack;
   std::vector<BlockInfo> blocks;
 };
@@ -70,8 +72,8 @@ using SegmentMap = std::map<CUdeviceptr, Segment *>;
 inline std::vector<SegmentInfo> list_segments(const SegmentMap &segments) {
   std::vector<SegmentInfo> all;
   for (const auto &[address, segment] : segments) {
-    SegmentInfo info{address,           segment->size,  segment->stream, segment->kind,
-                     segment->pool->id, segment->stack, {}};
+    SegmentInfo info{address,           segment->size,            segment->stream, segment->kind,
+                     segment->pool->id, segment->range != nullptr, segment->stack,  {}};
     for (const Block *b = segment->first; b; b = b->next)
       info.blocks.push_back({b->address(), b->size, b->requested, b->state, b->stack});
     all.push_back(std::move(info));

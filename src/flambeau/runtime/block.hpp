@@ -10,6 +10,7 @@
 namespace flambeau {
 
 struct DeviceAllocator;
+struct ExpandableRange;
 struct FreeList;
 struct Pool;
 struct Block;
@@ -31,6 +32,7 @@ struct StreamUse {
   }
 };
 
+// Memory in one piece: a range from the driver, or neighbouring pages of an expandable range.
 struct Segment {
   CUdeviceptr address = 0;
   std::size_t size = 0;
@@ -40,7 +42,8 @@ struct Segment {
   bool oversize = false;  // counted as such
   Pool *pool = nullptr;
   FreeList *free_list = nullptr;
-  Block *first = nullptr;
+  Block *first = nullptr, *last = nullptr;
+  ExpandableRange *range = nullptr;  // of an expandable segment: then this is what is mapped in one piece
   const StackNode *stack = nullptr;  // who made the allocator ask for it
 };
 
@@ -53,6 +56,7 @@ struct Block : Storage {
   BlockState state = BlockState::free;
   bool raw = false;           // handed out by address, to be given back by address
   bool oversize = false;      // counted as such
+  bool growable = false;      // in a free list: unmapped addresses follow
   std::int64_t freed_at = 0;  // the allocator's count of searches when it became free
   int events = 0;             // events that must pass before a pending block is free
   Block *previous = nullptr, *next = nullptr;                              // by address

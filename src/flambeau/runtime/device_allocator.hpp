@@ -11,23 +11,30 @@
 #include <mutex>
 #include <new>
 
-#include "allocator_books.hpp"
+#include "expandable_allocator.hpp"
 #include "pending_events.hpp"
 #include "release_policy.hpp"
 
 namespace flambeau {
 
-struct DeviceAllocator : private AllocatorBooks {
-  using Lock = std::unique_lock<std::mutex>;
+struct DeviceAllocator : private ExpandableAllocator {
+  using Lock = ExpandableAllocator::Lock;
 
   DeviceAllocator(int device, const DriverTable *driver, const AllocatorSettings *settings)
-      : AllocatorBooks(device, settings, this, release_storage), driver_(driver) {}
+      : ExpandableAllocator(device, driver, settings, this, release_storage) {}
 
   // The device's primary context; known before the first call of allocate().
   void set_context(CUcontext context) { context_ = context; }
 
   // What the device has in all; known before the first call of allocate().
   void set_total(std::size_t bytes) { total_ = bytes; }
+
+  // The device maps memory apart from addresses, and these devices may use it too. Before the first
+  // call of allocate().
+  void allow_expanding(const std::vector<int> &peers) {
+    can_expand_ = true;
+    for (const int peer : peers) pages_.add_peer(peer);
+  }
 
   // A cached block, or null: then call allocate(). Makes no driver call.
   Block *allocate_cached(std::size_t bytes, CUstream stream) {
@@ -393,7 +400,8 @@ struct DeviceAllocator : private AllocatorBooks {
     if (size < wanted.size || size > limit_ || reserved > limit_ - size) return nullptr;
     failure->refusal = Refusal::rejection;
     if (settings_->reject_early && reserved + size > configured_limit()) return nullptr;
-    segments_returned_.wait(lock, [this] { return returning_ == 0; });
+    segments_returned_.wait(lock, [this] { return returning_ == 0 && !growing_; });
+    if (expands(wanted)) return grow_segment(wanted, lock, failure);
     CUdeviceptr address = 0;
     reserving_ += size;
     lock.unlock();
@@ -483,7 +491,12 @@ struct DeviceAllocator : private AllocatorBooks {
     std::vector<Segment *> whole;
     for (const auto &[address, segment] : segments_)
       if (is_whole(segment) && chosen(segment->pool)) whole.push_back(segment);
-    const CUresult status = return_segments(whole, lock);
+    CUresult status = return_segments(whole, lock);
+    if (!captures_) {  // captured streams cannot be waited for
+      segments_returned_.wait(lock, [this] { return !growing_; });
+      const CUresult unmapped = unmap_idle(lock, chosen);
+      if (status == CUDA_SUCCESS) status = unmapped;
+    }
     erase_dead_pools();
     return status;
   }
@@ -554,19 +567,13 @@ struct DeviceAllocator : private AllocatorBooks {
     block->allocator->release(block, History::stack_at_free());
   }
 
-  CUcontext context_ = nullptr;
-  const DriverTable *const driver_;
-
   std::mutex mutex_;
   bool slow_ = false;  // see update_slow()
   PendingEvents<Block> pending_;
   std::vector<Block *> stranded_;  // once per event that could not be recorded
   std::vector<Block *> deferred_;  // freed while a capture ran, not marked yet
   std::size_t limit_ = SIZE_MAX;
-  std::size_t total_ = 0;
-  std::size_t reserving_ = 0;  // bytes being asked of the driver
   int returning_ = 0;          // threads giving segments back
-  std::condition_variable segments_returned_;
   int captures_ = 0;           // captures under way on this device
   bool dead_ = false;
 

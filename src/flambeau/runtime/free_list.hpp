@@ -5,6 +5,8 @@
 // for every power of two, and a bitmap tells which have blocks, so that the best fit is a few bit
 // scans away. The blocks of a class form a pairing heap in the order of comes_before().
 #pragma once
+#include <algorithm>
+
 #include "block.hpp"
 
 namespace flambeau {
@@ -113,19 +115,28 @@ class ClassBitmap {
 };
 
 struct FreeList {
+  // Blocks behind which addresses are free for more memory; few. They are looked at one by one.
+  std::vector<Block *> growable;
+
   void insert(Block *block) {
+    if (block->growable) return growable.push_back(block);
     const unsigned index = class_of(block->size);
     if (!heads_[index]) used_.set(index);
     heads_[index] = pairing_heap::meld(heads_[index], block);
   }
 
   void erase(Block *block) {
+    if (block->growable) {
+      growable.erase(std::find(growable.begin(), growable.end(), block));
+      block->growable = false;
+      return;
+    }
     const unsigned index = class_of(block->size);
     heads_[index] = pairing_heap::remove(heads_[index], block);
     if (!heads_[index]) used_.clear(index);
   }
 
-  // The smallest block of at least `size` bytes, or null.
+  // The smallest block of at least `size` bytes, or null. Does not look at growable ones.
   Block *best(std::size_t size) const {
     const unsigned index = class_of(size);
     if (Block *smallest = heads_[index]) {
@@ -139,6 +150,7 @@ struct FreeList {
   template <class Visit> void each(Visit visit) const {
     for (int index = used_.next(0); index >= 0; index = used_.next(index + 1))
       pairing_heap::each(heads_[index], visit);
+    for (Block *block : growable) visit(block);
   }
 
  private:

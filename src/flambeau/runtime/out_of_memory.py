@@ -52,8 +52,9 @@ class Figures:
         The stream (handle) and the pool that the request was for.
     refused_by
         Who said no: ``"driver"``, ``"limit"`` (what this process may reserve), ``"rejection"`` (the
-        configured share, without a retry), ``"source"`` (a user's allocator) or ``"overlap"`` (that
-        gave memory which is reserved already).
+        configured share, without a retry), ``"reserve"`` (the addresses of an expandable segment),
+        ``"source"`` (a user's allocator) or ``"overlap"`` (that gave memory which is reserved
+        already).
     total, free
         The device's capacity, and what the driver has left.
     limit
@@ -299,6 +300,11 @@ def _refusal(figures: Figures) -> str:
             f"per_process_memory_fraction, {figures.limit} bytes on this device: with "
             "throw_on_cudamalloc_oom no retry is made."
         )
+    if figures.refused_by == "reserve":
+        return (
+            "the addresses of an expandable segment, which are fewer than the request: see "
+            "expandable_segments_reserve."
+        )
     if figures.refused_by == "source":
         return "the custom allocator, which returned a null pointer."
     if figures.refused_by == "overlap":
@@ -336,6 +342,11 @@ def _advice(figures: Figures, processes: list[ProcessInfo]) -> str:
         return "use a smaller tensor: this one is larger than the whole device."
     if figures.refused_by in {"source", "overlap"}:
         return "see what the custom allocator does: its own limits apply."
+    if figures.refused_by == "reserve":
+        return (
+            "raise expandable_segments_reserve in PYTORCH_CUDA_ALLOC_CONF, or leave it out: the "
+            "whole device then fits into one segment."
+        )
     if figures.other_stream.largest >= figures.rounded:
         return (
             "allocate on the stream whose free memory this is, or free the rest of its segment: "
@@ -349,11 +360,13 @@ def _advice(figures: Figures, processes: list[ProcessInfo]) -> str:
     if figures.own.largest >= figures.rounded:
         return "raise max_non_split_rounding_mb or max_split_size_mb, so that the block may serve."
     if figures.own.bytes >= figures.rounded:
-        return (
-            f"the {format_size(figures.own.bytes)} that are free are fragmented: allocate large "
-            "tensors first, or set PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:<MiB> so that large "
-            "blocks are not cut."
+        remedy = (
+            "free tensors that lie between: memory is mapped and unmapped in whole pages"
+            if _expandable()
+            else "allocate large tensors first, or set "
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True so that segments grow in place"
         )
+        return f"the {format_size(figures.own.bytes)} that are free are fragmented: {remedy}."
     if figures.refused_by in {"limit", "rejection"} and figures.free >= needed:
         return (
             "raise the limit with torch.cuda.set_per_process_memory_fraction, or free tensors: "
@@ -362,6 +375,12 @@ def _advice(figures: Figures, processes: list[ProcessInfo]) -> str:
     if figures.free + others >= needed > figures.free:
         return f"end other processes: they hold {format_size(others)} of this device."
     return "free tensors that are no longer needed, or use smaller ones."
+
+
+def _expandable() -> bool:
+    from flambeau.runtime import _allocator_settings
+
+    return _allocator_settings.current().expandable_segments
 
 
 def _top_sites(device: int, count: int = 3) -> list[str]:

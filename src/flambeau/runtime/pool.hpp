@@ -4,6 +4,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <map>
 #include <memory>
 #include <tuple>
 #include <unordered_map>
@@ -24,6 +25,9 @@ struct AllocatorSettings {
   std::size_t max_non_split_rounding = 20 * MiB;
   double garbage_threshold = 0;  // share of the limit above which idle segments go back; 0: never
   unsigned roundup_divisions[16] = {};    // for sizes from 2^i MiB; 0 and 1 mean none
+  bool expandable = false;         // new segments grow
+  double reserve_share = 0;        // their addresses: a share of the device's memory,
+  std::size_t reserve_bytes = 0;   // or so many; with neither, nine eighths of it
   bool reject_early = false;       // refuse what goes beyond the configured share, without a retry
   double configured_fraction = 1;  // that share of the device's memory
 
@@ -41,6 +45,17 @@ struct AllocatorSettings {
     if (rounded <= SMALL_LIMIT) return SMALL_SEGMENT;
     if (rounded < OWN_SEGMENT_LIMIT) return large_segment;
     return round_up(rounded, SEGMENT_GRANULARITY);
+  }
+
+  // How many addresses an expandable segment takes on a device with so much memory.
+  std::size_t reserve_size(std::size_t total, std::size_t page) const {
+    if (reserve_bytes) return round_up(reserve_bytes, page);
+    if (reserve_share > 0) return round_up(static_cast<std::size_t>(reserve_share * static_cast<double>(total)), page);
+    return round_up(total + total / 8, page);
+  }
+
+  std::size_t page_size(PoolKind kind) const {
+    return kind == SMALL_POOL ? SMALL_SEGMENT : large_segment;
   }
 
   static std::size_t round_up(std::size_t bytes, std::size_t multiple) {
@@ -86,6 +101,17 @@ struct Pool {
   const SegmentSource *source = nullptr;  // null: the driver
   StatArray *reserved_bytes = nullptr;    // null for the default pool
 
+  // The expandable ranges of one kind and stream, by address, and their free blocks.
+  struct Expandable {
+    FreeList free_list;
+    std::vector<ExpandableRange *> ranges;
+  };
+  Expandable &expandable(PoolKind kind, CUstream stream) {
+    std::unique_ptr<Expandable> &found = expandable_[{kind, stream}];
+    if (!found) found = std::make_unique<Expandable>();
+    return *found;
+  }
+
   FreeList *free_list(PoolKind kind, CUstream stream) {
     Lists &lists = of_[kind == SMALL_POOL];
     if (lists.recent && lists.recent_stream == stream) return lists.recent;
@@ -102,6 +128,7 @@ struct Pool {
     std::unordered_map<CUstream, std::unique_ptr<FreeList>> by_stream;
   };
   Lists of_[2];
+  std::map<std::pair<int, CUstream>, std::unique_ptr<Expandable>> expandable_;
 };
 
 // Whether what is allocated now, by this thread and for this stream, belongs to a pool. Called with

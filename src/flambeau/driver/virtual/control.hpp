@@ -87,7 +87,11 @@ inline void set_checks(unsigned checks) {
     if (!checks) return;
     for (const Device &device : m.devices) {
       for (const auto &entry : device.arena.allocations()) {
-        if (!entry.second.imported) all.ledger.add_allocation(entry.first, entry.second.bytes, true, -1);
+        const bool listed = !entry.second.imported && !entry.second.peers;
+        if (listed) all.ledger.add_allocation(entry.first, entry.second.bytes, true, -1);
+      }
+      for (const auto &range : device.arena.ranges()) {
+        all.ledger.add_allocation(range.first, range.second, true, -1);
       }
     }
     all.since = ++ledger_epoch;
@@ -101,6 +105,31 @@ inline void set_watched(std::uint64_t function, const ptx::KernelCode *code) {
     found->second->watched = code;
     found->second->watchable = code != nullptr;
   });
+}
+
+// Begin to note what is done and called, or stop.
+inline void set_tracing(bool on) {
+  tracer().on = on;
+  with_machine([](Machine &) {});   // calls under way have ended
+}
+
+// What was noted since the last time; it is forgotten here.
+inline void take_trace(std::vector<TracedWork> &work, std::vector<TracedCall> &calls) {
+  const auto take = [&](Machine &) {
+    work.swap(tracer().work);
+    calls.swap(tracer().calls);
+  };
+  with_machine(take);
+}
+
+// A stream's number in traces; 0 if there is no such stream.
+inline unsigned traced_stream(std::uint64_t handle) {
+  unsigned number = handle <= 1 ? 7 : 0;
+  with_machine([&](Machine &m) {
+    const auto found = m.streams.find(reinterpret_cast<CUstream>(handle));
+    if (found != m.streams.end()) number = found->second->trace_number;
+  });
+  return number;
 }
 
 // The device answers `status` from now on. 101 if there is no such device.

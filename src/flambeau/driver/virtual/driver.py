@@ -3,22 +3,25 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING
 
 from flambeau.driver.contract import CodeTarget
 from flambeau.driver.virtual import _machine, config
+from flambeau.driver.virtual.activity import VirtualActivity
 from flambeau.driver.virtual.management import VirtualManagement
 from flambeau.driver.virtual.modules import VirtualModules
 
 if TYPE_CHECKING:
     from flambeau.driver.contract import Feature
     from flambeau.driver.virtual.config import Plan
+    from flambeau.driver.virtual.libraries import VirtualLibraries
 
 __all__ = ["VirtualDriver"]
 
 _FEATURES: frozenset[Feature] = frozenset(
-    {"fault_details", "graph_node_ids", "ipc_memory", "ipc_events"}
+    {"fault_details", "graph_node_ids", "ipc_memory", "ipc_events", "virtual_memory"}
 )
 
 
@@ -45,10 +48,18 @@ class VirtualDriver:
         self.plan = plan
         self.modules = VirtualModules()
         self.management = VirtualManagement(plan)
+        self.activity = VirtualActivity()
 
     def table(self) -> int:
         """The address of the machine's table of entries."""
         return _machine.table()
+
+    @functools.cached_property
+    def libraries(self) -> VirtualLibraries:
+        """The math libraries, computed with NumPy and SciPy."""
+        from flambeau.driver.virtual.libraries import VirtualLibraries
+
+        return VirtualLibraries()
 
     def supports(self, feature: Feature) -> bool:
         """Whether virtual GPUs offer a feature."""

@@ -29,6 +29,9 @@ inline NodePtr Machine::new_node(Stream &stream) {
   node->blocking = stream.blocking();
   node->floor = clock.now() + LAUNCH_LATENCY;
   if (checking()) node->check = new_ticket(stream);
+  node->trace.stream = stream.trace_number;
+  node->trace.correlation = current_correlation;
+  node->submitted = clock.now();
   return node;
 }
 
@@ -182,13 +185,17 @@ inline std::shared_ptr<const ptx::MemoryMap> Machine::memory_map(Context &contex
   std::lock_guard<std::mutex> guard(mutex);
   if (context.map && context.map_epoch == memory_epoch) return context.map;
   auto map = std::make_shared<ptx::MemoryMap>();
-  const auto add_device = [&](const Device &device) {
+  const unsigned bit = 1u << context.device->ordinal;
+  for (const Device &device : devices) {
+    const bool reachable = &device == context.device || context.peers.count(const_cast<Context *>(&device.context));
     for (const auto &entry : device.arena.allocations()) {
+      // Mapped physical memory says itself who may use it.
+      if (entry.second.peers ? !(entry.second.peers & bit) : !reachable) continue;
       map->ranges.push_back({entry.second.begin, entry.second.end()});
     }
-  };
-  add_device(*context.device);
-  for (const Context *peer : context.peers) add_device(*peer->device);
+    if (!reachable) continue;
+    device.pool.each_freed([&](std::uint64_t begin, std::uint64_t end) { map->ranges.push_back({begin, end}); });
+  }
   for (const auto &entry : host.all()) {
     map->ranges.push_back({entry.second.begin, entry.second.end()});
   }

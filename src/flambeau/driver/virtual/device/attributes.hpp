@@ -45,7 +45,7 @@ inline bool device_attribute(const Model &m, int ordinal, int attribute, int *va
     case 79: case 80: *value = 1; return true;                   // L1 cache of globals, locals
     case 81: *value = m.shared_per_multiprocessor; return true;
     case 82: *value = REGISTERS_PER_MULTIPROCESSOR; return true;
-    case 83: *value = 0; return true;                            // managed memory
+    case 83: *value = 1; return true;                            // managed memory
     case 84: *value = 0; return true;                            // multi-GPU board
     case 85: *value = ordinal; return true;                      // its board group
     case 86: *value = m.nvlink; return true;                     // host native atomics
@@ -59,13 +59,13 @@ inline bool device_attribute(const Model &m, int ordinal, int attribute, int *va
     case 99: *value = 1; return true;                            // cuMemHostRegister
     case 100: *value = 0; return true;                           // host page tables
     case 101: *value = 0; return true;                           // direct managed access from host
-    case 102: *value = 0; return true;                           // virtual memory management
-    case 103: *value = 0; return true;                           // POSIX handles of it
+    case 102: *value = 1; return true;                           // virtual memory management
+    case 103: *value = 1; return true;                           // POSIX handles of it
     case 106: *value = m.blocks_per_multiprocessor; return true;
     case 108: *value = 0; return true;                           // persisting L2
     case 109: *value = 0; return true;                           // access policy window
     case 111: *value = SHARED_RESERVED_PER_BLOCK; return true;
-    case 115: *value = 0; return true;                           // memory pools
+    case 115: *value = 1; return true;                           // memory pools
     case 116: *value = 0; return true;                           // GPUDirect RDMA
     case 120: *value = 0; return true;                           // cluster launch
     case 125: *value = 1; return true;                           // IPC events

@@ -7,6 +7,8 @@
 
 #include "flambeau/driver/virtual/clock.hpp"
 #include "flambeau/driver/virtual/memory/arena.hpp"
+#include "flambeau/driver/virtual/memory/mapping.hpp"
+#include "flambeau/driver/virtual/memory/pool.hpp"
 #include "flambeau/driver/virtual/ptx/engine.hpp"
 #include "flambeau/driver/virtual/stream/queue.hpp"
 
@@ -49,6 +51,8 @@ struct Device {
   Model model;
   CUuuid uuid;
   Arena arena;
+  VirtualMemory mappings;
+  MemoryPool pool;     // the default one, which is the only one
   EngineTimes engines;
   Context context;
 

@@ -43,6 +43,8 @@ inline void destroy_context(Call &call, Context &context) {
   for (auto it = machine.functions.begin(); it != machine.functions.end();) {
     it = it->second->context == &context ? machine.functions.erase(it) : std::next(it);
   }
+  context.device->pool.clear(context.device->arena);
+  context.device->mappings.clear(context.device->arena);
   std::vector<std::uint64_t> left;
   for (const auto &entry : context.device->arena.allocations()) left.push_back(entry.first);
   for (const std::uint64_t begin : left) {

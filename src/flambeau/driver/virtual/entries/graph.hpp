@@ -4,6 +4,8 @@
 #include "flambeau/driver/virtual/graph/dot.hpp"
 #include "flambeau/driver/virtual/graph/rules.hpp"
 #include "flambeau/driver/virtual/kernel/function.hpp"
+#include "flambeau/driver/virtual/graph/conditional.hpp"
+#include "kernel.hpp"
 
 namespace flambeau::vgpu::entries {
 
@@ -61,7 +63,11 @@ inline CUresult StreamEndCapture(CUstream handle, CUgraph *graph) {
   std::unique_ptr<Graph> made = end_capture(call.machine(), capture);
   if (call.failed()) return call.status();
   *graph = reinterpret_cast<CUgraph>(made.get());
-  call.machine().graphs.graphs[*graph] = std::move(made);
+  if (capture->body) {
+    capture->body->graph = std::move(made);
+  } else {
+    call.machine().graphs.graphs[*graph] = std::move(made);
+  }
   return CUDA_SUCCESS;
 }
 
@@ -127,9 +133,16 @@ inline CUresult GraphInstantiateWithFlags(CUgraphExec *exec, CUgraph handle, std
   if (!exec || flags > 15 || found == book.graphs.end()) return CUDA_ERROR_INVALID_VALUE;
   auto made = std::make_unique<GraphExec>();
   made->id = ++book.ids;
+  made->memory = found->second->memory;
   for (const auto &node : found->second->nodes) {
-    GraphExec::Step step{node->context, node->stream_name, node->task, node->work.type,
-                         node->event, {}, node->dependents.empty()};
+    std::shared_ptr<Task> task = task_of(*node);
+    if (node->body && !task) {
+      return call.fail(CUDA_ERROR_NOT_SUPPORTED,
+                       "The body of a conditional node holds kernels, copies, fills and conditional nodes, "
+                       "no host functions and no external events; and its capture must have ended.");
+    }
+    GraphExec::Step step{node->context, node->stream_name, std::move(task), node->work.type,
+                         node->event, {}, node->dependents.empty(), node->id, node->trace_number};
     for (const GraphNode *earlier : node->dependencies) step.after.push_back(earlier->id);
     made->steps.push_back(std::move(step));
   }
@@ -240,6 +253,33 @@ inline CUresult GraphKernelNodeGetParams(CUgraphNode handle, CUkernelNodeParams 
   const WorkDescription &w = node->work;
   *parameters = {w.function, w.grid[0], w.grid[1], w.grid[2], w.block[0], w.block[1], w.block[2],
                  w.dynamic_shared, nullptr, nullptr, nullptr, reinterpret_cast<CUcontext>(node->context)};
+  return CUDA_SUCCESS;
+}
+
+// The kernel may be another one of the same device. Launches under way keep what they were given.
+inline CUresult GraphExecKernelNodeSetParams(CUgraphExec handle, CUgraphNode node_handle,
+                                             const CUkernelNodeParams *p) {
+  Call call;
+  const GraphNode *node = graph_node(call, node_handle);
+  if (!node) return call.status();
+  GraphExec *exec = call.machine().graphs.find(handle);
+  if (!exec || !p || node->work.type != NODE_KERNEL) return CUDA_ERROR_INVALID_VALUE;
+  const Function *f = function_of(call, p->func);
+  if (!f) return call.status();
+  const auto step = std::find_if(exec->steps.begin(), exec->steps.end(),
+                                 [node](const GraphExec::Step &s) { return s.task && s.node == node->id; });
+  if (step == exec->steps.end() || f->context != step->context) return CUDA_ERROR_INVALID_VALUE;
+  const LaunchShape shape{{p->gridDimX, p->gridDimY, p->gridDimZ},
+                          {p->blockDimX, p->blockDimY, p->blockDimZ}, p->sharedMemBytes};
+  std::string why;
+  const CUresult shaped = check_shape(*f, shape, why);
+  if (shaped != CUDA_SUCCESS) return call.fail(shaped, std::move(why));
+  std::vector<char> packed;
+  if (!pack_parameters(f->info(), p->kernelParams, p->extra, packed)) return CUDA_ERROR_INVALID_VALUE;
+  auto task = std::make_shared<KernelTask>(p->func, f->code, shape, std::move(packed));
+  task->set_device(f->context->device->model);
+  task->set_watched(f->watched);
+  step->task = std::move(task);
   return CUDA_SUCCESS;
 }
 

@@ -58,7 +58,7 @@ inline CUresult IpcGetMemHandle(CUipcHandle *handle, CUdeviceptr pointer) {
   Call call;
   if (!call.context()) return call.status();
   const Place place = place_of(call.machine(), pointer);
-  if (!handle || !place.allocation || place.allocation->imported) return CUDA_ERROR_INVALID_VALUE;
+  if (!handle || !place.allocation || !place.allocation->plain()) return CUDA_ERROR_INVALID_VALUE;
   const Arena &arena = place.device->arena;
   HandleContent content = own_handle(MEMORY_HANDLE, arena.file());
   content.place = place.allocation->begin - arena.base();

@@ -26,6 +26,17 @@ inline CUresult MemAlloc(CUdeviceptr *pointer, std::size_t bytes) {
   return CUDA_SUCCESS;
 }
 
+// The host reaches every byte of device memory anyway. Flags: 1 for all devices, 2 for the host.
+inline CUresult MemAllocManaged(CUdeviceptr *pointer, std::size_t bytes, unsigned flags) {
+  if (flags != 1 && flags != 2) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult status = MemAlloc(pointer, bytes);
+  if (status != CUDA_SUCCESS) return status;
+  Call call(0);
+  const Place place = place_of(call.machine(), *pointer);
+  if (place.allocation) place.device->arena.edit(*pointer)->managed = true;
+  return CUDA_SUCCESS;
+}
+
 // A caching allocator says how it cuts its memory: 0 a block is given back, 1 handed out, 2 held
 // already, with contents that count as written. `bytes` of its `size` were asked for.
 inline CUresult MemNoteBlock(CUdeviceptr block, std::size_t bytes, std::size_t size, int state) {
@@ -50,14 +61,17 @@ inline CUresult MemFree(CUdeviceptr pointer) {
   if (pointer == 0) return CUDA_SUCCESS;
   if (refuse_unsafe(call, "cuMemFree")) return call.status();
   const Place place = place_of(call.machine(), pointer);
-  if (!place.allocation || place.allocation->begin != pointer || place.allocation->imported) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  const bool can_free = place.allocation && (place.allocation->plain() || place.allocation->pooled);
+  if (!can_free || place.allocation->begin != pointer) return CUDA_ERROR_INVALID_VALUE;
   Context &context = place.device->context;
   if (context.error) return context.error;
   const CUresult waited = call.wait(context, context.frontier());
   if (waited != CUDA_SUCCESS) return waited;
-  if (!place.device->arena.free(pointer)) return CUDA_ERROR_INVALID_VALUE;
+  // The wait let others go on: they may have freed it.
+  const Allocation *still = place.device->arena.edit(pointer);
+  if (!still) return CUDA_ERROR_INVALID_VALUE;
+  if (still->pooled) place.device->pool.free(place.device->arena, *still, context.legacy, context.legacy.last);
+  else if (!place.device->arena.free(pointer)) return CUDA_ERROR_INVALID_VALUE;
   if (checking()) checker().ledger.drop_allocation(pointer);
   ++call.machine().memory_epoch;
   return CUDA_SUCCESS;
@@ -154,9 +168,9 @@ inline CUresult PointerGetAttribute(void *data, int attribute, CUdeviceptr point
       return answer(data, pointer);
     case 6: return answer<unsigned char>(data, 0);    // synchronous memory operations
     case 7: return answer(data, place.begin());       // buffer id
-    case 8: return answer<unsigned>(data, 0);         // managed
+    case 8: return answer<unsigned>(data, place.allocation && place.allocation->managed);
     case 9: return answer<int>(data, context ? context->device->ordinal : 0);
-    case 10: return answer<unsigned char>(data, place.device && !place.allocation->imported);
+    case 10: return answer<unsigned char>(data, place.device && place.allocation->plain());
     case 11: return answer(data, place.begin());
     case 12: return answer<std::size_t>(data, place.bytes());
     default: return CUDA_ERROR_INVALID_VALUE;

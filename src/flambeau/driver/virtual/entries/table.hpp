@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver table, every entry of it. An entry without a function does not compile.
 #pragma once
+#include "conditional.hpp"
 #include "context.hpp"
 #include "copy.hpp"
 #include "device.hpp"
@@ -9,9 +10,11 @@
 #include "interprocess.hpp"
 #include "kernel.hpp"
 #include "memory.hpp"
+#include "memory_pool.hpp"
 #include "flambeau/driver/virtual/control.hpp"
 #include "flambeau/driver/virtual/kernel/loaded.hpp"
 #include "stream.hpp"
+#include "virtual_memory.hpp"
 
 namespace flambeau::vgpu {
 

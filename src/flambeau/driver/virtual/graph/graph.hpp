@@ -2,6 +2,7 @@
 // Graphs as the machine keeps them: templates that a capture makes, executables made of those, and
 // the captures under way. A handle that callers hold is the object's address.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <set>
 #include <thread>
@@ -14,13 +15,24 @@ namespace flambeau::vgpu {
 
 struct Graph;
 
+using Condition = std::atomic<unsigned>;
+
+// Of a conditional node.
+struct GraphBody {
+  std::shared_ptr<Condition> condition;
+  bool repeats = false;               // while it holds; else once if it holds
+  std::unique_ptr<Graph> graph;       // null while it is captured
+};
+
 struct GraphNode {
   Graph *graph = nullptr;
   unsigned id = 0;                    // its place in the graph; nodes come after what they depend on
   Context *context = nullptr;
   std::string stream_name;            // of the stream that it was captured on
+  unsigned trace_number = 0;          // of that stream
   std::shared_ptr<Task> task;         // null: an event's node
   CUevent event = nullptr;            // of an event's node
+  std::shared_ptr<GraphBody> body;    // of a conditional node
   WorkDescription work;
   std::vector<GraphNode *> dependencies, dependents;
 };
@@ -28,6 +40,7 @@ struct GraphNode {
 struct Graph {
   unsigned id = 0;
   std::vector<std::unique_ptr<GraphNode>> nodes;
+  std::vector<std::shared_ptr<void>> memory;   // of its allocation nodes; executables share it
 
   GraphNode *add(const Stream &stream, const std::vector<GraphNode *> &dependencies) {
     nodes.push_back(std::make_unique<GraphNode>());
@@ -36,6 +49,7 @@ struct Graph {
     node->id = static_cast<unsigned>(nodes.size()) - 1;
     node->context = stream.context;
     node->stream_name = stream.name;
+    node->trace_number = stream.trace_number;
     node->dependencies = dependencies;
     for (GraphNode *earlier : dependencies) earlier->dependents.push_back(node);
     return node;
@@ -51,9 +65,11 @@ struct GraphExec {
     CUevent event;
     std::vector<unsigned> after;      // indices of earlier steps
     bool leaf;
+    unsigned node = 0, trace_number = 0;   // its node's id and its stream, for traces
   };
   unsigned id = 0;
   std::vector<Step> steps;
+  std::vector<std::shared_ptr<void>> memory;
   NodePtr last;                       // the end of its newest launch: it never overlaps itself
 };
 
@@ -65,6 +81,7 @@ struct Capture {
   std::thread::id thread;             // that began it
   Stream *origin = nullptr;
   std::unique_ptr<Graph> graph;       // null when it is over
+  std::shared_ptr<GraphBody> body;    // that the graph becomes; null: the graph is the caller's
   std::set<Stream *> members;         // the origin and what joined by waiting for its events
   std::string broken_by;              // what made it invalid; empty while it is sound
 
@@ -77,6 +94,7 @@ struct GraphBook {
   std::unordered_map<CUgraph, std::unique_ptr<Graph>> graphs;
   std::unordered_map<CUgraphExec, std::unique_ptr<GraphExec>> execs;
   std::vector<std::shared_ptr<Capture>> captures;   // under way
+  std::unordered_map<std::uint64_t, std::weak_ptr<Condition>> conditions;   // by handle
   unsigned ids = 0;                   // of graphs and executables, one count
   std::uint64_t capture_ids = 0;
 

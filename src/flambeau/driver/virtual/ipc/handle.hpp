@@ -13,7 +13,8 @@
 
 namespace flambeau::vgpu {
 
-constexpr std::uint32_t EVENT_HANDLE = 0x66766531, MEMORY_HANDLE = 0x66766d31;
+constexpr std::uint32_t EVENT_HANDLE = 0x66766531, MEMORY_HANDLE = 0x66766d31,
+                        PHYSICAL_HANDLE = 0x66767031;
 
 struct HandleContent {
   std::uint32_t kind = 0;

@@ -69,6 +69,11 @@ struct Allocation {
   bool imported = false;                // another process's memory: counted there
   std::uint64_t inode = 0, offset = 0;  // of an imported one: where it is from
   int opened = 0;                       // and how often it was opened
+  unsigned peers = 0;                   // mapped physical memory: the devices that may use it, by bit
+  bool pooled = false;                  // from a pool of stream-ordered memory
+  bool of_graph = false;                // an allocation node's: it goes with its graph
+  bool managed = false;
+  bool plain() const { return !imported && !peers && !pooled && !of_graph; }
   std::uint64_t end() const { return begin + bytes; }
 };
 
@@ -109,7 +114,7 @@ class Arena {
   // False if nothing was allocated at exactly this address.
   bool free(std::uint64_t begin) {
     auto found = allocations_.find(begin);
-    if (found == allocations_.end() || found->second.imported) return false;
+    if (found == allocations_.end() || !found->second.plain()) return false;
     const Allocation gone = found->second;
     allocations_.erase(found);
     if (gone.granule) {
@@ -167,7 +172,38 @@ class Arena {
     return address < candidate.end() ? &candidate : nullptr;
   }
 
-  bool contains(std::uint64_t address) const { return address - base_ < span_; }
+  bool contains(std::uint64_t address) const {
+    if (address - base_ < span_) return true;
+    auto after = ranges_.upper_bound(address);
+    if (after == ranges_.begin()) return false;
+    --after;
+    return address - after->first < after->second;
+  }
+
+  // --- for memory whose addresses and pages are handed out apart
+
+  // A part of the file, counted as used, and its place there; -1 if there is no room.
+  std::int64_t take_extent(std::uint64_t bytes) {
+    if (bytes > capacity_ - used_) return -1;
+    const std::uint64_t at = addresses_.take(bytes);
+    if (!at) return -1;
+    used_ += bytes;
+    return static_cast<std::int64_t>(at - base_);
+  }
+  void give_extent(std::uint64_t offset, std::uint64_t bytes) { release_granules(base_ + offset, bytes); }
+  // Granules with access rights, counted as used; 0 if there is no room.
+  std::uint64_t take_chunk(std::uint64_t bytes) { return take_granules(bytes); }
+  void give_chunk(std::uint64_t at, std::uint64_t bytes) { release_granules(at, bytes); }
+  // Address ranges outside the arena that belong to the device.
+  std::map<std::uint64_t, std::uint64_t> &ranges() { return ranges_; }
+  const std::map<std::uint64_t, std::uint64_t> &ranges() const { return ranges_; }
+  void enter(const Allocation &made) { allocations_[made.begin] = made; }
+  void leave(std::uint64_t begin) { allocations_.erase(begin); }
+  Allocation *edit(std::uint64_t begin) {
+    const auto found = allocations_.find(begin);
+    return found == allocations_.end() ? nullptr : &found->second;
+  }
+
   std::uint64_t base() const { return base_; }
   int file() const { return file_; }
   std::uint64_t used() const { return used_; }
@@ -228,6 +264,7 @@ class Arena {
   Extents addresses_;
   std::map<std::uint64_t, Extents> shared_;            // granules of small allocations
   std::map<std::uint64_t, Allocation> allocations_;    // by their first address
+  std::map<std::uint64_t, std::uint64_t> ranges_;      // reserved outside: first address, bytes
 };
 
 }  // namespace flambeau::vgpu
