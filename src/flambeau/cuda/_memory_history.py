@@ -345,7 +345,7 @@ def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
 
 def _memory_metadata_supported() -> bool:
     """Whether entries carry the text of `_set_memory_metadata`."""
-    return not _allocator.is_foreign()
+    return not (_allocator.is_foreign() or _allocator.is_async())
 
 
 def _set_memory_metadata(metadata: str | dict[str, Any]) -> None:

@@ -308,8 +308,11 @@ def _limited(device: DeviceArgument) -> int:
     return checked_index(numbered(device), "Allocator not initialized for device")
 
 
-def get_allocator_backend() -> Literal["native", "pluggable"]:
-    """The allocator in use: ``"native"``, flambeau's own, or ``"pluggable"``, the user's.
+def get_allocator_backend() -> Literal["native", "cudaMallocAsync", "pluggable"]:
+    """The allocator in use.
+
+    ``"native"`` is flambeau's own, ``"cudaMallocAsync"`` the driver's pools, which
+    ``PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync`` chooses, ``"pluggable"`` the user's.
 
     Examples
     --------
@@ -317,7 +320,9 @@ def get_allocator_backend() -> Literal["native", "pluggable"]:
     >>> torch.cuda.get_allocator_backend()
     'native'
     """
-    return "pluggable" if _allocator.is_foreign() else "native"
+    if _allocator.is_foreign():
+        return "pluggable"
+    return _allocator_settings.backend()
 
 
 def _set_allocator_settings(env: str) -> None:
@@ -332,8 +337,8 @@ def _set_allocator_settings(env: str) -> None:
     ------
     AllocatorSettingsError
         The text is wrong: a ValueError and RuntimeError.
-    NotImplementedError
-        It asks for something that flambeau does not have.
+    RuntimeError
+        It changes the backend.
     """
     warnings.warn(
         "torch.cuda.memory._set_allocator_settings is the old name of "

@@ -4,6 +4,7 @@
 from flambeau.driver._table cimport CUstream
 from flambeau.runtime._allocator_types cimport (
     AllocatorSettings, Block, DeviceAllocator, HostSettings, PinnedAllocator, StackNode, Storage,
+    StreamUse,
 )
 
 # A block of at least `bytes` for work on `stream`; one reference. Raises OutOfMemoryError.
@@ -35,6 +36,17 @@ cdef DeviceAllocator* existing(int device) noexcept     # null before its first 
 cdef PinnedAllocator* pinned_allocator() except NULL
 cdef Block* block_behind(Storage* storage) noexcept     # null if it is not the cache's
 cdef size_t initial_max_split_size                      # as it was at initialisation
+# The backend cudaMallocAsync in place of the cache, if it is on: `record_async` says whether a storage
+# is its own.
+ctypedef Storage* (*AllocateAsync)(int device, size_t bytes, CUstream stream) except NULL
+ctypedef int (*RecordAsync)(Storage* storage, StreamUse use) except -1
+cdef AllocateAsync allocate_async
+cdef RecordAsync record_async
+# A graph takes memory, on one device more or less; `of` stands for the capture. One at a time.
+ctypedef int (*CaptureAsync)(void* of) except -1
+cdef CaptureAsync begin_async_capture
+cdef CaptureAsync end_async_capture
+cdef int install_async() except -1
 # Refuse, with the words of torch, what only flambeau's own allocator can do.
 cdef int require_native(str what) except -1
 

@@ -63,6 +63,9 @@ def install_foreign(source: int, hooks: int) -> None:
 def foreign_initialized() -> None:
     """Tell the user's functions that CUDA is initialised."""
 
+def is_async() -> bool:
+    """Whether the backend cudaMallocAsync serves all requests."""
+
 def is_foreign() -> bool:
     """Whether the user's functions serve all requests."""
 

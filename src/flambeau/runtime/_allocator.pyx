@@ -79,6 +79,10 @@ cdef StackSource gather_at_allocation = NULL
 # The user's allocator in place of ours, if one was installed.
 cdef const SegmentSource* foreign = NULL
 cdef const AllocatorHooks* foreign_hooks = NULL
+allocate_async = NULL
+record_async = NULL
+begin_async_capture = NULL
+end_async_capture = NULL
 cdef bint direct = False            # no cache: caching is off, or the allocator is the user's
 
 
@@ -162,6 +166,8 @@ cdef Storage* allocate_slowly(int device, size_t bytes, CUstream stream) except 
         raise out_of_memory.beyond_exabyte(device, bytes)
     _state.note_call()
     _state.ensure_context(device)
+    if allocate_async != NULL:
+        return allocate_async(device, bytes, stream)
     if direct:
         return allocate_directly(device, bytes, stream)
     if idle_settings:
@@ -262,7 +268,7 @@ cdef int record_stream_of(Storage* storage, CUstream stream, int device) except 
         if foreign_hooks.record_stream != NULL:
             foreign_hooks.record_stream(storage.data, stream)
         return 0
-    if storage == NULL or not owns_block(storage):
+    if storage == NULL or not (owns_block(storage) or record_async != NULL):
         return 0
     use.stream = stream
     if device >= 0:
@@ -271,6 +277,10 @@ cdef int record_stream_of(Storage* storage, CUstream stream, int device) except 
         use.context = _state.context_of(storage.device)
     else:
         check(driver.StreamGetCtx(stream, &use.context))
+    if record_async != NULL and record_async(storage, use):
+        return 0
+    if not owns_block(storage):
+        return 0
     allocator_of_block(as_block(storage)).record_use(as_block(storage), use)
     if observed:
         from flambeau.runtime import observers
@@ -289,6 +299,9 @@ def empty_cache():
     if not _state.initialized:
         return
     _state.note_call()
+    if allocate_async != NULL:
+        from flambeau.runtime import _allocator_async
+        _allocator_async.empty_cache()
     for device in range(_state.device_total):
         if allocators[device] != NULL:
             with nogil:
@@ -379,6 +392,9 @@ def forget(bint forked):
         if not forked:
             pinned = NULL
     forget_direct()
+    if allocate_async != NULL:
+        from flambeau.runtime import _allocator_async
+        _allocator_async.forget()
     from flambeau.runtime import _allocator_address
     _allocator_address.forget()
 
@@ -571,7 +587,7 @@ on_dead = note_dead
 def set_caching(bint on):
     global caching, direct
     caching = on
-    direct = not caching or foreign != NULL
+    direct = not caching or foreign != NULL or allocate_async != NULL
 
 
 def is_caching():
@@ -596,11 +612,25 @@ def is_foreign():
     return foreign != NULL
 
 
+cdef int install_async() except -1:
+    global direct
+    direct = True
+    return 0
+
+
+def is_async():
+    return allocate_async != NULL
+
+
 cdef int require_native(str what) except -1:
     if foreign != NULL:
         raise RuntimeError(
             f"the pluggable allocator does not yet support {what}: change_current_allocator "
             "installed functions that keep no such books. A MemPool with this allocator keeps them.")
+    if allocate_async != NULL:
+        raise RuntimeError(
+            f"backend:cudaMallocAsync does not yet support {what}, which are not meaningful there: "
+            "blocks and segments are the driver's own. Use backend:native for them.")
     return 0
 
 
@@ -662,6 +692,9 @@ cdef DeviceAllocator* existing(int device) noexcept:
 
 
 def set_memory_limit(int device, limit):
+    if allocate_async != NULL:
+        from flambeau.runtime import _allocator_async
+        return _allocator_async.set_limit(device, limit)
     if foreign_hooks != NULL:
         if foreign_hooks.memory_fraction != NULL:
             foreign_hooks.memory_fraction(1.0 if limit is None else limit / total_of(device), device)
@@ -670,6 +703,9 @@ def set_memory_limit(int device, limit):
 
 
 def get_memory_limit(int device):
+    if allocate_async != NULL:
+        from flambeau.runtime import _allocator_async
+        return _allocator_async.get_limit(device)
     require_native("memory limits")
     cdef size_t limit = allocator_of(device).limit()
     return None if limit == <size_t>-1 else limit

@@ -72,8 +72,15 @@ def initialize_settings():
     _allocator.initial_max_split_size = settings.max_split_size
 
 
+cdef object async_module():
+    from flambeau.runtime import _allocator_async
+    return _allocator_async
+
+
 def allocated_bytes(int device):
     cdef DeviceAllocator* allocator = existing(device)
+    if _allocator.allocate_async != NULL:
+        return async_module().used(device)
     require_native("memory statistics")
     _state.note_call()
     return 0 if allocator == NULL else allocator.allocated_bytes().current
@@ -81,6 +88,8 @@ def allocated_bytes(int device):
 
 def max_allocated_bytes(int device):
     cdef DeviceAllocator* allocator = existing(device)
+    if _allocator.allocate_async != NULL:
+        return async_module().used(device, True)
     require_native("memory statistics")
     _state.note_call()
     return 0 if allocator == NULL else allocator.allocated_bytes().peak
@@ -88,6 +97,8 @@ def max_allocated_bytes(int device):
 
 def reserved_bytes(int device):
     cdef DeviceAllocator* allocator = existing(device)
+    if _allocator.allocate_async != NULL:
+        return async_module().reserved(device)
     require_native("memory statistics")
     _state.note_call()
     return 0 if allocator == NULL else allocator.reserved_bytes().current
@@ -95,6 +106,8 @@ def reserved_bytes(int device):
 
 def max_reserved_bytes(int device):
     cdef DeviceAllocator* allocator = existing(device)
+    if _allocator.allocate_async != NULL:
+        return async_module().reserved(device, True)
     require_native("memory statistics")
     _state.note_call()
     return 0 if allocator == NULL else allocator.reserved_bytes().peak

@@ -5,7 +5,9 @@ from libc.stdint cimport int64_t, uintptr_t
 
 from flambeau.driver._table cimport CUDA_SUCCESS, CUresult, CUstream, check
 from flambeau.runtime cimport _state
-from flambeau.runtime._allocator cimport allocator_of, existing, require_native
+from flambeau.runtime._allocator cimport (
+    allocator_of, begin_async_capture, end_async_capture, existing, require_native,
+)
 from flambeau.runtime._allocator_types cimport DeviceAllocator, PoolId, SegmentSource
 
 cdef extern from *:
@@ -76,6 +78,8 @@ cdef int begin_allocate_to_pool(
     int device, PoolId pool, RouteFilter filter, void* context, bint capturing
 ) except -1:
     cdef DeviceAllocator* allocator = allocator_of(device)
+    if begin_async_capture != NULL:
+        return begin_async_capture(context)
     allocator.retain_pool(pool)
     if not allocator.begin_route(pool, filter, context, capturing):
         raise RuntimeError("the pool went away while an allocation was routed to it")
@@ -84,6 +88,8 @@ cdef int begin_allocate_to_pool(
 
 cdef int end_allocate_to_pool(int device, PoolId pool, void* context, bint capturing) except -1:
     cdef DeviceAllocator* allocator = existing(device)
+    if end_async_capture != NULL:
+        return end_async_capture(context)
     if allocator != NULL and not allocator.end_route(pool, context, capturing):
         raise RuntimeError(
             f"allocations on device {device} are not being routed to the pool "

@@ -19,7 +19,17 @@ from flambeau.runtime import _allocator, _state
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["AllocatorSettingsError", "Options", "current", "describe", "parse", "prepare", "set_"]
+__all__ = [
+    "AllocatorSettingsError",
+    "Options",
+    "Reserve",
+    "backend",
+    "current",
+    "describe",
+    "parse",
+    "prepare",
+    "set_",
+]
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -428,6 +438,12 @@ def describe() -> dict[str, Any]:
     }
 
 
+def backend() -> str:
+    """The backend that the environment asks for: ``"native"`` or ``"cudaMallocAsync"``."""
+    _read_environment()
+    return _current.backend
+
+
 def warn_of_idle(option: str) -> None:
     """Warn of an option that is on and cannot do anything as the limits are."""
     reasons = {
@@ -449,7 +465,10 @@ def _read_environment() -> None:
         return
     name = next((name for name in VARIABLES if os.environ.get(name)), None)
     if name is not None:
-        _apply(parse(os.environ[name], origin=f"{name}="))
+        options = parse(os.environ[name], origin=f"{name}=")
+        _apply(options)
+        if options.backend == "cudaMallocAsync":
+            _install_async(os.environ[name])
     caching = os.environ.get(NO_CACHING)
     _environment_read = True
     if caching == "1":
@@ -457,6 +476,23 @@ def _read_environment() -> None:
     elif caching not in {None, "0"}:
         warnings.warn(
             f"{NO_CACHING}={caching!r} is ignored: only 1 (no caching) and 0 mean something",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def _install_async(text: str) -> None:
+    """Let the driver's pools serve, and warn of options that then do nothing."""
+    from flambeau.runtime import _allocator_async
+
+    _allocator_async.install()
+    keys = {key for key in _KEYS if re.search(rf"(^|,)\s*{key}\s*:", text)}
+    shared = ("backend", "per_process_memory_fraction")
+    idle = sorted(key for key in keys if key not in shared and not key.startswith("pinned_"))
+    if idle:
+        warnings.warn(
+            f"backend:cudaMallocAsync ignores {', '.join(idle)}: they are options of the native "
+            "allocator",
             UserWarning,
             stacklevel=2,
         )

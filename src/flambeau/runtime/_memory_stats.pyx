@@ -7,7 +7,7 @@ from libcpp.vector cimport vector
 
 from flambeau.runtime cimport _state
 from flambeau.runtime._allocator cimport (
-    allocator_of, allocators, initial_max_split_size, pinned, pinned_allocator, require_native,
+    allocate_async, allocator_of, allocators, initial_max_split_size, pinned, pinned_allocator, require_native,
 )
 from flambeau.runtime._allocator_history cimport frames_of
 from flambeau.runtime._allocator_types cimport (
@@ -36,10 +36,18 @@ cdef dict pools_dict(int device):
     return {(one.first.first, one.first.second): array_dict(one.second) for one in pools}
 
 
+cdef object async_module():
+    from flambeau.runtime import _allocator_async
+    return _allocator_async
+
+
 def memory_stats_raw(int device):
     cdef DeviceStats stats
     if not _state.initialized:
         return {}
+    if allocate_async != NULL:
+        _state.note_call()
+        return async_module().stats(device)
     require_native("memory statistics")
     _state.note_call()
     stats = allocator_of(device).stats()
@@ -68,11 +76,15 @@ def memory_stats_raw(int device):
 
 
 def reset_peak(int device):
+    if allocate_async != NULL:
+        return async_module().reset_peak(device)
     require_native("resets of memory statistics")
     allocator_of(device).reset_peak()
 
 
 def reset_accumulated(int device):
+    if allocate_async != NULL:
+        return async_module().reset_accumulated(device)
     require_native("resets of memory statistics")
     allocator_of(device).reset_accumulated()
 

@@ -17,6 +17,7 @@ __all__ = [
     "Figures",
     "FreeMemory",
     "Observer",
+    "async_error",
     "attach_observer",
     "beyond_exabyte",
     "detach_observer",
@@ -184,6 +185,43 @@ def beyond_exabyte(device: int, requested: int) -> OutOfMemoryError:
     )
     result.device = device  # type: ignore[attr-defined]
     result.requested = requested  # type: ignore[attr-defined]
+    return result
+
+
+def async_error(
+    device: int,
+    requested: int,
+    *,
+    allocated: int,
+    reserved: int,
+    total: int,
+    free: int,
+    limit: int | None,
+) -> OutOfMemoryError:
+    """The exception of the backend cudaMallocAsync, which has its own figures."""
+    allowed = "none" if limit is None else format_size(limit)
+    result = OutOfMemoryError(
+        f"CUDA out of memory. Allocation on device {device} would exceed allowed memory.\n"
+        f"Currently allocated     : {format_size(allocated)}\n"
+        f"Requested               : {format_size(requested)}\n"
+        f"Device limit            : {format_size(total)}\n"
+        f"Free (according to CUDA): {format_size(free)}\n"
+        f"PyTorch limit (set_per_process_memory_fraction): {allowed}\n"
+        f"The driver's pool keeps {format_size(reserved - allocated)} that are free, and was trimmed "
+        "before this. What to do: free tensors that are no longer needed, use smaller ones, or "
+        "see with backend:native where the memory is."
+    )
+    values = {
+        "device": device,
+        "requested": requested,
+        "allocated": allocated,
+        "reserved": reserved,
+        "total": total,
+        "free": free,
+        "limit": limit,
+    }
+    for name, value in values.items():
+        setattr(result, name, value)
     return result
 
 
