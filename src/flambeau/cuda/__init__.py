@@ -48,6 +48,7 @@ from flambeau.cuda._device import (
     set_device,
     synchronize,
 )
+from flambeau.cuda._graph_launch import is_graph_launch_enabled, set_graph_launch
 from flambeau.cuda._lazy import (
     DeferredCudaCallError,
     _lazy_call,
@@ -216,6 +217,7 @@ __all__ = [
     "is_available",
     "is_bf16_supported",
     "is_current_stream_capturing",
+    "is_graph_launch_enabled",
     "is_initialized",
     "is_tf32_supported",
     "jiterator",
@@ -249,6 +251,7 @@ __all__ = [
     "seed",
     "seed_all",
     "set_device",
+    "set_graph_launch",
     "set_per_process_memory_fraction",
     "set_rng_state",
     "set_rng_state_all",

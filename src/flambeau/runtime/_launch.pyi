@@ -52,6 +52,15 @@ class Kernel:
 def set_blocking(on: bool) -> None:
     """Whether each launch waits for its end, as ``CUDA_LAUNCH_BLOCKING=1`` asks for."""
 
+def set_graph_launch(on: bool) -> None:
+    """Whether kernels are launched as graphs of one node; off gives the kept graphs back."""
+
+def graph_launch() -> bool:
+    """Whether kernels are launched as graphs of one node."""
+
+def graph_launches_kept() -> int:
+    """How many executable graphs are kept: one per stream and kernel."""
+
 def set_observed(on: bool) -> None:
     """Tell `observers` of launches; `observers` calls it."""
 

@@ -21,11 +21,24 @@ cdef extern from "flambeau/runtime/launch_throttle.hpp" namespace "flambeau" nog
         const DriverTable*, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
         unsigned, CUstream, void**)
 
+cdef extern from "flambeau/runtime/graph_launch.hpp" namespace "flambeau" nogil:
+    cdef struct KernelShape:
+        unsigned[3] grid
+        unsigned[3] block
+        unsigned dynamic_shared
+    cdef cppclass GraphLaunches:
+        CUresult launch(const DriverTable*, CUfunction, const KernelShape&, CUstream, void**)
+        void clear(const DriverTable*)
+        void forget()
+        size_t size()
+
 cdef enum:
     MAX_PARAMETERS = 64
     PARAMETER_BYTES = 4096  # what the driver lets a kernel take
 
 cdef LaunchThrottles throttles
+cdef GraphLaunches graph_launches
+cdef bint as_graphs = os.environ.get("FLAMBEAU_GRAPH_LAUNCH") == "1"
 cdef bint blocking = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
 # What the driver offers; -1 before it was asked.
 cdef int programmatic = -1  # launches that overlap the end of their predecessor
@@ -40,6 +53,7 @@ cdef inline int launch_as(
     unsigned dynamic_shared, CUstream stream, void** parameters,
 ) except -1:
     cdef CUresult status
+    cdef KernelShape shape
     cdef LaunchThrottle* throttle = throttles.of_(_state.thread_state().context_device, stream)
     if throttle.due():
         _state.note_call()
@@ -61,6 +75,11 @@ cdef inline int launch_as(
                 status = driver.LaunchKernel(
                     f, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                     dynamic_shared, stream, parameters, NULL)
+    elif as_graphs and not _state.captures:
+        shape.grid[0], shape.grid[1], shape.grid[2] = grid_x, grid_y, grid_z
+        shape.block[0], shape.block[1], shape.block[2] = block_x, block_y, block_z
+        shape.dynamic_shared = dynamic_shared
+        status = graph_launches.launch(driver, f, shape, stream, parameters)
     elif overlapping:
         status = launch_programmatic(
             driver, f, grid_x, grid_y, grid_z, block_x, block_y, block_z,
@@ -157,6 +176,22 @@ def forget():
     global programmatic, quick_queries
     programmatic = quick_queries = -1
     throttles.forget()
+    graph_launches.forget()
+
+
+def set_graph_launch(bint on):
+    global as_graphs
+    as_graphs = on
+    if not on:
+        graph_launches.clear(driver)
+
+
+def graph_launch():
+    return as_graphs
+
+
+def graph_launches_kept():
+    return graph_launches.size()
 
 
 def set_observed(bint on):
