@@ -20,7 +20,14 @@ from flambeau.cuda._graph_hooks import HookHandle, HookList
 from flambeau.cuda._memory_pool import graph_pool_handle
 from flambeau.cuda.streams import ExternalStream, Stream, StreamContext, is_current_stream_capturing
 from flambeau.driver.errors import AcceleratorError
-from flambeau.runtime import _allocator, _graph, _graph_data, lazy_init, observers
+from flambeau.runtime import (
+    _allocator,
+    _graph,
+    _graph_conditional,
+    _graph_data,
+    lazy_init,
+    observers,
+)
 from flambeau.runtime._graph_inputs import WatchedInputs
 from flambeau.runtime._stream import current_stream
 
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from flambeau.runtime._generator import Generator
+    from flambeau.runtime._tensor import Tensor
 
 __all__ = [
     "CUDAGraph",
@@ -267,6 +275,69 @@ class CUDAGraph(_graph.CapturedGraph):
         """The graph that the current stream is captured into, or None."""
         found = _graph.currently_capturing()
         return found if isinstance(found, CUDAGraph) else None
+
+    def begin_capture_to_if_node(self, scalar_cuda_pred_tensor: Tensor) -> None:
+        """Begin a part of the graph that a replay runs only if a tensor holds True then.
+
+        Until `end_capture_to_conditional_node` the current stream is one of the part's own.
+        Random numbers cannot be drawn in it, host functions and external events have no place in
+        it, and parts can be nested. A conditional node of CUDA 12.4 and later.
+
+        Parameters
+        ----------
+        scalar_cuda_pred_tensor
+            A bool tensor of one element on the device of the capture. It is read when a replay
+            reaches this place, so captured work may have computed it.
+
+        Raises
+        ------
+        RuntimeError
+            No capture is under way, or the current stream is no part of it.
+        ValueError
+            The tensor is none of these.
+
+        Examples
+        --------
+        >>> import flambeau as torch
+        >>> x, wanted = torch.zeros(2, device="cuda"), torch.tensor(True, device="cuda")
+        >>> g = torch.cuda.CUDAGraph()
+        >>> with torch.cuda.graph(g):
+        ...     g.begin_capture_to_if_node(wanted)
+        ...     _ = x.add_(1)
+        ...     g.end_capture_to_conditional_node()
+        >>> g.replay()
+        >>> _ = wanted.fill_(False)
+        >>> g.replay()
+        >>> x.tolist()
+        [1.0, 1.0]
+        """
+        _graph_conditional.begin_body(
+            self, False, scalar_cuda_pred_tensor, "begin_capture_to_if_node"
+        )
+
+    def begin_capture_to_while_node(self, scalar_cuda_pred_tensor: Tensor) -> None:
+        """Begin a part of the graph that a replay repeats while a tensor holds True.
+
+        As `begin_capture_to_if_node`; the tensor is read before the first time. The part must
+        call `set_conditional_handle_for_current_node` to have it read again, or it never ends.
+        """
+        _graph_conditional.begin_body(
+            self, True, scalar_cuda_pred_tensor, "begin_capture_to_while_node"
+        )
+
+    def set_conditional_handle_for_current_node(self, scalar_cuda_pred_tensor: Tensor) -> None:
+        """Have the replay read the tensor here, to decide whether the part is run again.
+
+        Parameters
+        ----------
+        scalar_cuda_pred_tensor
+            A bool tensor of one element on the device of the capture.
+        """
+        _graph_conditional.set_condition(self, scalar_cuda_pred_tensor)
+
+    def end_capture_to_conditional_node(self) -> None:
+        """End the innermost conditional part; the stream before it becomes current again."""
+        _graph_conditional.end_body(self)
 
     def register_generator_state(self, generator: Generator) -> None:
         """Do nothing: generators join a graph when it first draws from them.

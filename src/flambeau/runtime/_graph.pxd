@@ -16,6 +16,15 @@ cdef class CapturedGenerator:
     cdef PhiloxState state
     cdef uint64_t total                 # by how much a replay advances the offset
 
+# A conditional node's body, while it is captured.
+cdef class ConditionalBody:
+    cdef CaptureFilter filter
+    cdef CUstream stream
+    cdef uint64_t handle                # of the condition
+    cdef object inner, outer            # the body's stream and the one that was current before
+    cdef object pool_id
+    cdef list devices                   # on which its memory is routed to the pool
+
 cdef class CapturedGraph:
     cdef CUgraph template_              # null: none, or dropped after instantiation
     cdef CUgraphExec exec_              # null: not instantiated
@@ -30,6 +39,7 @@ cdef class CapturedGraph:
     cdef bint hooked                    # it has replay hooks of its own, or its replays are followed
     cdef CaptureFilter filter
     cdef object report                  # of the capture under way
+    cdef list bodies                    # ConditionalBody: those that are open, the innermost last
     cdef object pool_id                 # of its memory, while it has any
     cdef list shared_pools              # entered by use_mem_pool during the capture
     cdef list pool_devices              # on which it is a user of its pools

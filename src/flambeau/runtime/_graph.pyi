@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable
 from typing import Self
 
 from flambeau.driver.errors import AcceleratorError
@@ -91,6 +92,15 @@ def set_replay_hooks(on: bool) -> None:
 
 def destroy_all() -> None:
     """Destroy what finalizers left, unless a capture is under way: its end does it then."""
+
+def set_body_closer(close_bodies: Callable[[CapturedGraph], None]) -> None:
+    """`_graph_conditional` says what ends the bodies that are open."""
+
+def drop_pool(device: int, pool_id: tuple[int, int]) -> None:
+    """One user of a pool less."""
+
+class ConditionalBody:
+    """A conditional node's body, while it is captured."""
 
 def forget() -> None:
     """Every handle is void."""

@@ -33,6 +33,7 @@ cdef enum:
 cdef dict _modes = {"global": 0, "thread_local": 1, "relaxed": 2}
 cdef bint replay_hooks = False          # somebody wants to hear of all graphs' replays
 cdef list _capturing = []               # graphs whose capture is under way, the newest last
+cdef object _close_bodies = None        # of a capture that ends with bodies open
 cdef list _leftovers = []               # (kind, handle, epoch): to destroy when no capture is under way
 
 
@@ -92,9 +93,31 @@ def currently_capturing():
     cdef _state.ThreadState* state = _state.thread_state()
     cdef CapturedGraph graph
     for graph in reversed(_capturing):
-        if is_of_capture(&graph.filter, state.streams[state.device]):
+        if is_part(graph, state.streams[state.device]):
             return graph
     return None
+
+
+cdef bint is_part(CapturedGraph graph, CUstream stream) noexcept:
+    """Whether a stream is captured into the graph or into one of its bodies."""
+    cdef ConditionalBody body
+    if is_of_capture(&graph.filter, stream):
+        return True
+    for body in graph.bodies:
+        if is_of_capture(&body.filter, stream):
+            return True
+    return False
+
+
+def set_body_closer(close_bodies):
+    """`_graph_conditional` says what ends the bodies that are open."""
+    global _close_bodies
+    _close_bodies = close_bodies
+
+
+def drop_pool(int device, pool_id):
+    """One user of a pool less."""
+    _allocator_pools.drop_pool(device, pool_id)
 
 
 def keep(tensor):
@@ -118,6 +141,11 @@ cdef class CapturedGenerator:
     pass
 
 
+cdef class ConditionalBody:
+    def __cinit__(self):
+        self.devices = []
+
+
 def join_generator(Generator generator not None):
     """Have a generator that a capture draws from read its seed and offset from device memory.
 
@@ -128,6 +156,10 @@ def join_generator(Generator generator not None):
     cdef uint64_t address
     cdef CUstream stream = _state.thread_state().streams[generator.device.index]
     for graph in _capturing:
+        if graph.bodies and generator.philox is not None and is_part(graph, stream):
+            raise RuntimeError(
+                "random numbers cannot be drawn in the body of a conditional node: how often it runs, and "
+                "so by how much the generator advances, is known on the device only. Draw them before it")
         if generator.philox is None or not is_of_capture(&graph.filter, stream):
             continue
         if len(graph.generators) == MOST_GENERATORS:
@@ -198,6 +230,7 @@ cdef class CapturedGraph:
         self.device = -1
         self.made_in = _state.epoch
         self.generators = []
+        self.bodies = []
         self.kept = []
         self.shared_pools = []
         self.pool_devices = []
@@ -271,6 +304,10 @@ cdef class CapturedGraph:
         cdef CUstream stream
         if not self.capturing:
             raise RuntimeError("capture_end() must be preceded by a call to capture_begin().")
+        if self.bodies:
+            raise RuntimeError(
+                "the capture cannot end in the body of a conditional node: call "
+                "end_capture_to_conditional_node() first")
         stream = _state.thread_state().streams[self.device]
         if stream != self.stream:
             raise RuntimeError(
@@ -526,6 +563,8 @@ cdef int end_quietly(CUstream stream) noexcept:
 
 cdef int give_up(CapturedGraph graph) except -1:
     """End the driver's capture and keep nothing of it."""
+    if graph.bodies:
+        _close_bodies(graph)
     end_quietly(graph.stream)
     finish_capture(graph)
     graph.forget_work()

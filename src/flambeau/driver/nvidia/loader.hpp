@@ -12,8 +12,9 @@ namespace flambeau::nvidia {
 
 constexpr int API_VERSION = 12000;    // the version whose signatures table.hpp declares, but for
 constexpr int EDGE_VERSION = 12030;   // these, which tell of edges since then:
-constexpr const char *EDGE_FUNCTIONS[] = {"cuStreamGetCaptureInfo", "cuGraphGetEdges",
-                                          "cuGraphNodeGetDependencies"};
+constexpr const char *EDGE_FUNCTIONS[] = {
+    "cuStreamGetCaptureInfo", "cuGraphGetEdges", "cuGraphNodeGetDependencies", "cuGraphAddNode",
+    "cuStreamUpdateCaptureDependencies", "cuStreamBeginCaptureToGraph", "cuGraphConditionalHandleCreate"};
 constexpr int NEWER_VERSION = 13010;  // of functions that API_VERSION does not have yet
 
 inline int first_version(const char *name) {
@@ -29,6 +30,14 @@ struct Extra {
   CUresult (*ModuleGetFunction)(CUfunction *, void *, const char *) = nullptr;
   CUresult (*ModuleGetGlobal)(CUdeviceptr *, std::size_t *, void *, const char *) = nullptr;
   CUresult (*ModuleUnload)(void *) = nullptr;
+  // Of conditional nodes; null in drivers before 12.3.
+  CUresult (*GraphConditionalHandleCreate)(std::uint64_t *, CUgraph, CUcontext, unsigned, unsigned) = nullptr;
+  CUresult (*GraphAddNode)(CUgraphNode *, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, std::size_t,
+                           void *) = nullptr;
+  CUresult (*StreamUpdateCaptureDependencies)(CUstream, CUgraphNode *, const CUgraphEdgeData *, std::size_t,
+                                              unsigned) = nullptr;
+  CUresult (*StreamBeginCaptureToGraph)(CUstream, CUgraph, const CUgraphNode *, const CUgraphEdgeData *,
+                                        std::size_t, int) = nullptr;
 };
 
 struct Library {
@@ -70,6 +79,11 @@ inline int load(Library &library, const char *file) {
   find("cuModuleGetFunction", reinterpret_cast<void **>(&library.extra.ModuleGetFunction));
   find("cuModuleGetGlobal", reinterpret_cast<void **>(&library.extra.ModuleGetGlobal));
   find("cuModuleUnload", reinterpret_cast<void **>(&library.extra.ModuleUnload));
+  find("cuGraphConditionalHandleCreate", reinterpret_cast<void **>(&library.extra.GraphConditionalHandleCreate));
+  find("cuGraphAddNode", reinterpret_cast<void **>(&library.extra.GraphAddNode));
+  find("cuStreamUpdateCaptureDependencies",
+       reinterpret_cast<void **>(&library.extra.StreamUpdateCaptureDependencies));
+  find("cuStreamBeginCaptureToGraph", reinterpret_cast<void **>(&library.extra.StreamBeginCaptureToGraph));
   return 0;
 }
 

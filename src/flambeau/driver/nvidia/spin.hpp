@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeping a stream busy for a number of clock cycles: a kernel small enough to be written as PTX,
-// which the driver compiles itself.
+// Keeping a stream busy for a number of clock cycles.
 #pragma once
-#include <mutex>
-
-#include "loader.hpp"
+#include "ptx_kernel.hpp"
 
 namespace flambeau::nvidia {
 
@@ -28,25 +25,9 @@ AGAIN:
 )";
 
 inline CUresult spin(std::int64_t cycles, CUstream stream) {
-  static std::mutex lock;
-  static CUfunction functions[64] = {};
-  Library &lib = library();
-  CUdevice device = 0;
-  if (CUresult status = lib.table.CtxGetDevice(&device)) return status;
-  if (device < 0 || device >= 64) return CUDA_ERROR_INVALID_DEVICE;
-  {
-    std::lock_guard<std::mutex> guard(lock);
-    if (!functions[device]) {
-      void *module = nullptr;
-      if (CUresult status = lib.extra.ModuleLoadDataEx(&module, SPIN_PTX, 0, nullptr, nullptr))
-        return status;
-      if (CUresult status = lib.extra.ModuleGetFunction(&functions[device], module, "spin"))
-        return status;
-    }
-  }
+  static PtxKernel kernel(SPIN_PTX, "spin");
   void *parameters[] = {&cycles};
-  return lib.table.LaunchKernel(functions[device], 1, 1, 1, 1, 1, 1, 0, stream, parameters,
-                                nullptr);
+  return launch_single(kernel, stream, parameters);
 }
 
 }  // namespace flambeau::nvidia
