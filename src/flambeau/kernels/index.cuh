@@ -47,16 +47,46 @@ __device__ inline void index_write(
   self[at[1] + offsets[at[2]]] = values[at[0]];
 }
 
-// Adds to a word by compare-and-swap, for every element type including those of 1 and 2 bytes.
-template <class T> __device__ inline void atomic_plus(T *address, T value) {
+struct Plus {
+  template <class A> __device__ static A join(A a, A b) { return plus(a, b); }
+};
+struct Times {
+  template <class A> __device__ static A join(A a, A b) { return times(a, b); }
+};
+struct Maximum {
+  template <class A> __device__ static A join(A a, A b) { return maximum_of(a, b); }
+};
+struct Minimum {
+  template <class A> __device__ static A join(A a, A b) { return minimum_of(a, b); }
+};
+
+// Combines with a word by compare-and-swap, for every element type including those of 1 and 2 bytes;
+// sums of the common types have instructions of their own. The parts of a complex sum are two sums.
+template <class Op, class T> __device__ inline void atomic_combine(T *address, T value) {
   typedef typename arithmetic<T>::type A;
+  if constexpr (complex_of<T>::is && same<Op, Plus>::value) {
+    atomicAdd(&address->re, value.re);
+    atomicAdd(&address->im, value.im);
+    return;
+  }
+  if constexpr (same<Op, Plus>::value && (same<T, float>::value || same<T, double>::value ||
+                                          same<T, int32>::value || same<T, uint32>::value ||
+                                          same<T, uint64>::value)) {
+    atomicAdd(address, value);
+    return;
+  }
+  if constexpr (same<Op, Plus>::value && same<T, int64>::value) {
+    atomicAdd((uint64 *)address, (uint64)value);
+    return;
+  }
+  static_assert(sizeof(T) <= 8, "wider elements can only be added");
   if constexpr (sizeof(T) == 8) {
     unsigned long long *word = (unsigned long long *)address, seen = *word, before;
     do {
       before = seen;
       union { unsigned long long bits; T value; } now;
       now.bits = before;
-      now.value = convert<T>(plus(convert<A>(now.value), convert<A>(value)));
+      now.value = convert<T>(Op::join(convert<A>(now.value), convert<A>(value)));
       seen = atomicCAS(word, before, now.bits);
     } while (seen != before);
   } else {
@@ -68,19 +98,19 @@ template <class T> __device__ inline void atomic_plus(T *address, T value) {
       before = seen;
       union { unsigned bits; T value; } now;
       now.bits = (before & mask) >> shift;
-      now.value = convert<T>(plus(convert<A>(now.value), convert<A>(value)));
+      now.value = convert<T>(Op::join(convert<A>(now.value), convert<A>(value)));
       seen = atomicCAS(word, before, (before & ~mask) | ((now.bits << shift) & mask));
     } while (seen != before);
   }
 }
-template <class T>
-__device__ inline void index_accumulate(
+template <class Op, class T>
+__device__ inline void index_combine(
     const T *values, T *self, const int64 *offsets, int64 n, const Layout &layout) {
   const int64 i = blockIdx.x * (int64)blockDim.x + threadIdx.x;
   if (i >= n) return;
   int64 at[3];
   offsets_at(i, layout, at);
-  atomic_plus(self + at[1] + offsets[at[2]], values[at[0]]);
+  atomic_combine<Op>(self + at[1] + offsets[at[2]], values[at[0]]);
 }
 
 // Nonzero elements of a contiguous tensor, in order: count per chunk, scan the counts, write.

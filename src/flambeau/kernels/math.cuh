@@ -24,6 +24,12 @@ template <class T> __device__ inline T times(T a, T b) {
   else { typedef typename make_unsigned<T>::type U; return (T)((U)a * (U)b); }
 }
 
+// -x, for floats with the sign of zero turned.
+template <class T> __device__ inline T negated(T a) {
+  if constexpr (is_float<T> || is_complex<T>) return -a;
+  else return minus(T(0), a);
+}
+
 template <class T> __device__ inline bool is_minus_one(T b) { return T(-1) < T(0) && b == T(-1); }
 
 template <class T> __device__ inline T truncate_divide(T a, T b) {
@@ -80,7 +86,6 @@ template <class T> __device__ inline T absolute(T a) {
   else return a < T(0) ? minus(T(0), a) : a;
 }
 template <class T> __device__ inline T sign_of(T a) {
-  if (is_nan(a)) return T(0);
   return T((T(0) < a) - (a < T(0)));
 }
 
@@ -121,6 +126,7 @@ template <class T> __device__ inline T lerp_of(T a, T b, T w) {
 }
 template <class T> __device__ inline bool is_infinite(T a) {
   if constexpr (is_float<T>) return fabs(a) == highest<T>();
+  else if constexpr (is_complex<T>) return is_infinite(a.re) || is_infinite(a.im);
   else return false;
 }
 
@@ -139,3 +145,9 @@ template <class T> __device__ inline T round_to_zero(T a) {
 template <class T> __device__ inline bool has_sign(T a) {
   if constexpr (is_float<T>) return signbit(a); else return a < T(0);
 }
+
+// Complex types have overloads in complex.cuh.
+template <class T> __device__ inline T angle_of(T a) {
+  return is_nan(a) ? a : a < T(0) ? T(3.14159265358979323846) : T(0);
+}
+template <class T> __device__ inline T conjugate(T a) { return a; }

@@ -102,7 +102,7 @@ __device__ inline typename Op::State reduce_shared(
 
 // Lane 0 of each warp gets the joined state of the warp.
 template <class Op> __device__ inline typename Op::State reduce_warp(typename Op::State state) {
-  __shared__ typename Op::State states[REDUCE_THREADS];
+  FLAMBEAU_SHARED(typename Op::State, states, REDUCE_THREADS);
   const int t = threadIdx.x, lane = t & 31;
   states[t] = state;
   __syncwarp();
@@ -116,7 +116,7 @@ template <class Op> __device__ inline typename Op::State reduce_warp(typename Op
 
 // Thread 0 gets the joined state of the block.
 template <class Op> __device__ inline typename Op::State reduce_block(typename Op::State state) {
-  __shared__ typename Op::State warps[REDUCE_THREADS / 32];
+  FLAMBEAU_SHARED(typename Op::State, warps, REDUCE_THREADS / 32);
   const int t = threadIdx.x;
   state = reduce_warp<Op>(state);
   if ((t & 31) == 0) warps[t / 32] = state;

@@ -14,6 +14,11 @@ typedef unsigned long long uint64;
 
 struct float16 { uint16 bits; };
 struct bfloat16 { uint16 bits; };
+// Eight-bit floats are for storage: they are converted, and arithmetic on them is refused before.
+struct float8_e4m3fn { uint8 bits; };
+struct float8_e5m2 { uint8 bits; };
+struct float8_e4m3fnuz { uint8 bits; };
+struct float8_e5m2fnuz { uint8 bits; };
 
 // Under programmatic dependent launch a kernel may start before its predecessor has ended.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -34,6 +39,10 @@ template <class T> constexpr bool is_float =
 template <class T> struct arithmetic { typedef T type; };
 template <> struct arithmetic<float16> { typedef float type; };
 template <> struct arithmetic<bfloat16> { typedef float type; };
+template <> struct arithmetic<float8_e4m3fn> { typedef float type; };
+template <> struct arithmetic<float8_e5m2> { typedef float type; };
+template <> struct arithmetic<float8_e4m3fnuz> { typedef float type; };
+template <> struct arithmetic<float8_e5m2fnuz> { typedef float type; };
 
 __device__ inline float to_float(float16 x) {
   float y;
@@ -95,9 +104,88 @@ template <> struct converter<bfloat16, float16> {
   __device__ static bfloat16 apply(float16 x) { return to_bfloat16(to_float(x)); }
 };
 
-template <class To, class From> __device__ inline To convert(From x) {
-  return converter<To, From>::apply(x);
+// Out-of-range floats wrap in the narrow unsigned types as in uint8.
+template <> struct converter<uint16, float> {
+  __device__ static uint16 apply(float x) { return (uint16)(int64)x; }
+};
+template <> struct converter<uint16, double> {
+  __device__ static uint16 apply(double x) { return (uint16)(int64)x; }
+};
+template <> struct converter<uint32, float> {
+  __device__ static uint32 apply(float x) { return (uint32)(int64)x; }
+};
+template <> struct converter<uint32, double> {
+  __device__ static uint32 apply(double x) { return (uint32)(int64)x; }
+};
+
+// How an eight-bit float is laid out; those without infinities have one NaN (fnuz: for -0).
+template <class T> struct float8_format { enum { is = false }; };
+template <> struct float8_format<float8_e4m3fn> { enum { is = true, mantissa = 3, bias = 7, ieee = false, fnuz = false }; };
+template <> struct float8_format<float8_e5m2> { enum { is = true, mantissa = 2, bias = 15, ieee = true, fnuz = false }; };
+template <> struct float8_format<float8_e4m3fnuz> { enum { is = true, mantissa = 3, bias = 8, ieee = false, fnuz = true }; };
+template <> struct float8_format<float8_e5m2fnuz> { enum { is = true, mantissa = 2, bias = 16, ieee = false, fnuz = true }; };
+
+template <class F8> __device__ inline float from_float8(F8 x) {
+  typedef float8_format<F8> F;
+  const uint32 magnitude = x.bits & 0x7f, sign = (uint32)(x.bits >> 7) << 31;
+  const uint32 top = 0x7f >> F::mantissa;
+  if (F::fnuz && x.bits == 0x80) return __uint_as_float(0x7fc00000);
+  if (F::ieee && magnitude >> F::mantissa == top)
+    return __uint_as_float(magnitude == top << F::mantissa ? sign | 0x7f800000 : 0x7fc00000);
+  if (!F::ieee && !F::fnuz && magnitude == 0x7f) return __uint_as_float(0x7fc00000);
+  // Moved into a float's fields the exponent lacks the difference of the biases; a product restores
+  // it, and makes subnormals normal.
+  const float scale = __uint_as_float((uint32)(127 + 127 - F::bias) << 23);
+  return __uint_as_float(sign | __float_as_uint(__uint_as_float(magnitude << (23 - F::mantissa)) * scale));
 }
+template <class F8> __device__ inline F8 to_float8(float value) {
+  typedef float8_format<F8> F;
+  enum { dropped = 23 - F::mantissa, top = 0x7f >> F::mantissa };
+  const uint32 all = __float_as_uint(value), sign = all >> 31 << 7;
+  const uint32 infinity = top << F::mantissa;
+  const uint32 largest = F::ieee ? infinity - 1 : F::fnuz ? 0x7f : 0x7e;
+  const uint32 nan = F::ieee ? 0x7f : F::fnuz ? 0x80 : 0x7f | sign;
+  F8 y;
+  uint32 x = all & 0x7fffffff, code;
+  if (x > 0x7f800000) { y.bits = (uint8)(F::ieee ? nan | sign : nan); return y; }
+  if (x < (uint32)(1 - F::bias + 127) << 23) {
+    // A sum with this constant rounds at the last place of the subnormals.
+    const uint32 aligner = (uint32)(1 - F::bias + dropped + 127) << 23;
+    code = __float_as_uint(__fadd_rn(__uint_as_float(x), __uint_as_float(aligner))) - aligner;
+  } else {
+    const uint32 moved = x - ((uint32)(127 - F::bias) << 23);
+    code = (moved + ((1u << (dropped - 1)) - 1) + (moved >> dropped & 1)) >> dropped;
+  }
+  if (code > largest) code = F::ieee ? sign | infinity : nan;
+  else if (!(F::fnuz && code == 0)) code |= sign;
+  y.bits = (uint8)code;
+  return y;
+}
+
+// What a complex type specialises; see complex.cuh.
+template <class T> struct complex_of { enum { is = false }; };
+template <class T> constexpr bool is_complex = complex_of<T>::is;
+
+template <class To, class From> __device__ inline To convert(From x) {
+  if constexpr (same<To, From>::value) return x;
+  else if constexpr (complex_of<From>::is) {
+    if constexpr (complex_of<To>::is)
+      return To{(typename complex_of<To>::part)x.re, (typename complex_of<To>::part)x.im};
+    else if constexpr (same<To, bool>::value) return x.re != 0 || x.im != 0;
+    else return convert<To>(x.re);
+  } else if constexpr (complex_of<To>::is) {
+    return To{convert<typename complex_of<To>::part>(x), 0};
+  } else if constexpr (float8_format<From>::is) {
+    return convert<To>(from_float8(x));
+  } else if constexpr (float8_format<To>::is) {
+    return to_float8<To>(convert<float>(x));
+  } else return converter<To, From>::apply(x);
+}
+
+// A block's shared array of a type that may have constructors.
+#define FLAMBEAU_SHARED(Type, name, count)                                         \
+  __shared__ alignas(16) unsigned char name##_bytes[sizeof(Type) * (count)];       \
+  Type *const name = (Type *)name##_bytes
 
 // V neighbours that are loaded and stored with one wide access.
 template <class T, int V> struct alignas(sizeof(T) * V) Vector { T at[V]; };
@@ -130,6 +218,9 @@ __device__ inline void offsets_at(Index i, const Layout &layout, Index (&offsets
 template <class T> __device__ inline T lowest();
 template <> __device__ inline bool lowest<bool>() { return false; }
 template <> __device__ inline uint8 lowest<uint8>() { return 0; }
+template <> __device__ inline uint16 lowest<uint16>() { return 0; }
+template <> __device__ inline uint32 lowest<uint32>() { return 0; }
+template <> __device__ inline uint64 lowest<uint64>() { return 0; }
 template <> __device__ inline int8 lowest<int8>() { return -128; }
 template <> __device__ inline int16 lowest<int16>() { return -32768; }
 template <> __device__ inline int32 lowest<int32>() { return -2147483647 - 1; }
@@ -139,6 +230,9 @@ template <> __device__ inline double lowest<double>() { return __longlong_as_dou
 template <class T> __device__ inline T highest();
 template <> __device__ inline bool highest<bool>() { return true; }
 template <> __device__ inline uint8 highest<uint8>() { return 255; }
+template <> __device__ inline uint16 highest<uint16>() { return 65535; }
+template <> __device__ inline uint32 highest<uint32>() { return 4294967295u; }
+template <> __device__ inline uint64 highest<uint64>() { return 18446744073709551615ull; }
 template <> __device__ inline int8 highest<int8>() { return 127; }
 template <> __device__ inline int16 highest<int16>() { return 32767; }
 template <> __device__ inline int32 highest<int32>() { return 2147483647; }
@@ -148,5 +242,6 @@ template <> __device__ inline double highest<double>() { return __longlong_as_do
 
 template <class T> __device__ inline bool is_nan(T x) {
   if constexpr (is_float<T>) return x != x;
+  else if constexpr (is_complex<T>) return x.re != x.re || x.im != x.im;
   else return false;
 }

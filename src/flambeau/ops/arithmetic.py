@@ -409,6 +409,11 @@ def nan_to_num(
     """
     if input.dtype.category < 2:
         return store_out(input.clone(), out)
+    if input.is_complex():
+        clean: Tensor = input.clone()
+        for part in (clean.real, clean.imag):
+            part.copy_(nan_to_num(part, nan, posinf, neginf))
+        return store_out(clean, out)
     limits = _dtype.finfo(input.dtype)
     values = (
         0.0 if nan is None else nan,
@@ -419,9 +424,13 @@ def nan_to_num(
 
 
 @public()
-def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
-    """Raise to a power in float64."""
-    double = _dtype.dtypes["float64"]
+def float_power(
+    input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None = None
+) -> Tensor:
+    """Raise to a power in float64, complex numbers in complex128."""
+    kinds = (kind_of(input), kind_of(exponent))
+    wide = "complex128" if category_of(promote_kinds(kinds)) == 3 else "float64"
+    double = _dtype.dtypes[wide]
     base = input.to(double) if isinstance(input, Tensor) else input
     power = exponent.to(double) if isinstance(exponent, Tensor) else exponent
-    return OPS["_pow"](base, power)
+    return OPS["_pow"](base, power, out=out)

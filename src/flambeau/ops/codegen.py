@@ -25,7 +25,18 @@ _CUDA_TYPES = {
     "bfloat16": "bfloat16",
     "float32": "float",
     "float64": "double",
+    "uint16": "uint16",
+    "uint32": "uint32",
+    "uint64": "uint64",
+    "complex64": "complex64",
+    "complex128": "complex128",
+    "float8_e4m3fn": "float8_e4m3fn",
+    "float8_e5m2": "float8_e5m2",
+    "float8_e4m3fnuz": "float8_e4m3fnuz",
+    "float8_e5m2fnuz": "float8_e5m2fnuz",
 }
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+_SMALL_FLOATS = {"float16", "bfloat16", *FLOAT8}
 CONTIGUOUS, STRIDED, STRIDED_64 = 0, 1, 2  # the layout classes
 
 
@@ -50,16 +61,30 @@ def cuda_type(code: int) -> str:
 def arithmetic_type(code: int) -> str:
     """The C++ type arithmetic on a scalar type is done in: float for the 16-bit floats."""
     name = cuda_type(code)
-    return "float" if name in {"float16", "bfloat16"} else name
+    return "float" if name in _SMALL_FLOATS else name
 
 
-def _is_float(code: int) -> bool:
-    return _dtype.dtype_from_code(code).category == 2
+def includes(header: str, *codes: int) -> str:
+    """The include lines of a kernel; complex scalar types need their header first."""
+    complex_types = any(_dtype.dtype_from_code(code).category == 3 for code in codes)
+    first = '#include "complex.cuh"\n' if complex_types else ""
+    return f'{first}#include "{header}"'
+
+
+# A number passed by value, by category of what is computed.
+_NUMBER_TYPES = ("int64", "int64", "double", "complex128")
 
 
 def result_code(row: Row, compute_type: int) -> int:
     """The scalar type that the functor's value is rounded to before it is stored."""
-    return _dtype.dtypes["bool"].code if row.kind in {"compare", "bool"} else compute_type
+    if row.kind in {"compare", "bool"}:
+        return _dtype.dtypes["bool"].code
+    return real_code(compute_type) if row.kind in {"real", "float_real"} else compute_type
+
+
+def real_code(code: int) -> int:
+    """The scalar type of the parts of a complex one; any other as it is."""
+    return _dtype.dtype_from_code(code).to_real().code
 
 
 def elementwise_source(
@@ -92,7 +117,7 @@ def elementwise_source(
     """
     tensors = [k for k in range(row.arity) if not scalar_mask >> k & 1]
     numbers = [k for k in range(row.arity) if scalar_mask >> k & 1]
-    number_type = "double" if _is_float(compute_type) else "int64"
+    number_type = _NUMBER_TYPES[_dtype.dtype_from_code(compute_type).category]
     parameters = [f"{cuda_type(out_type)} *out"]
     parameters += [f"const {cuda_type(in_types[k])} *p{k}" for k in tensors]
     parameters += [f"{number_type} n{k}" for k in numbers]
@@ -113,16 +138,20 @@ def elementwise_source(
     values += [f"const T x{k} = convert<T>(e{k});" for k in range(row.scalars)]
     types = [f"typedef {cuda_type(in_types[k])} In{k};" for k in tensors]
     result = result_code(row, compute_type)
+    own_result = result == compute_type or row.kind in {"compare", "bool"}
+    returned = "auto" if not own_result else "bool" if result != compute_type else "T"
+    codes = [out_type, compute_type, *(in_types[k] for k in tensors)]
     return "\n".join(
         [
-            '#include "elementwise.cuh"',
+            includes("elementwise.cuh", *codes),
+            *([f'#include "{row.header}"'] if row.header else []),
             f"// {row.name}",
             f"typedef {cuda_type(compute_type)} Compute;",
             "typedef arithmetic<Compute>::type T;",
             f"typedef {cuda_type(out_type)} Out;",
             f"typedef {cuda_type(result)} Result;",
             *types,
-            f"__device__ inline {'bool' if result != compute_type else 'T'} apply({functor}) {{",
+            f"__device__ inline {returned} apply({functor}) {{",
             f"  return {row.cuda};",
             "}",
             f"FLAMBEAU_KERNEL(256) kernel({', '.join(parameters)}) {{",

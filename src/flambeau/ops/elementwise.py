@@ -14,17 +14,21 @@ bool       the same; Python numbers are not rounded to the tensor's dtype first
 first      the first operand's dtype decides alone
 copy       computed as the operand is, stored as whatever the output is
 branches   the first operand is a condition; the others' common dtype
+real       promote, but complex numbers give real ones
+float_real float, but complex numbers give real ones
 =========  ==================================================================
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 __all__ = ["ROWS", "Kind", "Row"]
 
-Kind = Literal["promote", "float", "compare", "bool", "first", "copy", "branches"]
+Kind = Literal[
+    "promote", "float", "compare", "bool", "first", "copy", "branches", "real", "float_real"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,8 @@ class Row:
     kind
         How dtypes follow from those of the operands.
     refuse
-        Categories it is not defined for: letters of ``b`` (bool), ``i``, ``f``.
+        Categories it is not defined for: letters of ``b`` (bool), ``i``, ``f``, ``c`` (complex) and
+        ``8`` (the eight-bit floats). `_COMPLEX` and `_FLOAT8` add the last two.
     scalars
         How many extra numbers follow the operands.
     aliases
@@ -51,6 +56,8 @@ class Row:
         Whether there is a form with a trailing underscore, and whether it is a tensor method.
     derivative
         Per operand, for differentiable operations.
+    header
+        A ``.cuh`` that the expression needs beside ``elementwise.cuh``.
     """
 
     name: str
@@ -64,6 +71,7 @@ class Row:
     inplace: bool = True
     method: bool = True
     derivative: tuple[str, ...] = ()
+    header: str = ""
 
 
 def _unary(name: str, cuda: str, numpy: str, **more: object) -> Row:
@@ -105,12 +113,13 @@ _ARITHMETIC = (
         derivative=("grad", "grad * s0")),
     Row("_sub_scaled", 2, "minus(a, times(b, s0))", "a - b * s0", refuse="b", scalars=1,
         derivative=("grad", "-grad * s0")),
-    _unary("neg", "minus(T(0), a)", "np.negative(a)", refuse="b", aliases=("negative",),
+    _unary("neg", "negated(a)", "np.negative(a)", refuse="b", aliases=("negative",),
            derivative=("-grad",)),
     _unary("positive", "a", "a", refuse="b", inplace=False, derivative=("grad",)),
-    _unary("abs", "absolute(a)", "np.abs(a)", refuse="b", aliases=("absolute",),
+    _unary("abs", "absolute(a)", "np.abs(a)", kind="real", refuse="b", aliases=("absolute",),
            derivative=("grad * a.sign()",)),
-    _unary("sign", "sign_of(a)", "host.sign(a)", aliases=("sgn",), derivative=("grad * 0",)),
+    _unary("sign", "sign_of(a)", "host.sign(a)", derivative=("grad * 0",)),
+    _unary("sgn", "sign_of(a)", "host.sgn(a)", derivative=("grad * 0",)),
     _unary("_square", "times(a, a)", "a * a", derivative=("2 * grad * a",)),
     _float("reciprocal", "1 / a", "-grad * out * out", "T(1) / a"),
     Row("lerp", 3, "lerp_of(a, b, c)", "host.lerp(a, b, c)", refuse="bi",
@@ -222,10 +231,73 @@ _FUNCTIONS = (
             derivative=("grad * b / (a * a + b * b)", "-grad * a / (a * a + b * b)")),
 )  # fmt: skip
 
+_SPECIAL = tuple(
+    replace(row, header="special.cuh")
+    for row in (
+        _float("lgamma", "host.special('lgamma', a)", "grad * a.digamma()"),
+        _float("digamma", "host.special('digamma', a)", "", "digamma_of(a)", aliases=("psi",)),
+        _float("erfinv", "host.special('erfinv', a)",
+               "grad * 0.886226925452758 * (out * out).exp()"),
+        _float("_trigamma", "host.special('trigamma', a)", "", "trigamma_of(a)"),
+        _float("_logit", "np.log(a / (1 - a))", "", "log(a / (T(1) - a))"),
+        _float("sinc", "np.sinc(a)", "", "sinc_of(a)"),
+        _float("i0", "host.i0(a)", "", "bessel_i0(a)"),
+        _binary("xlogy", "xlogy_of(a, b)", "host.xlogy(a, b)", kind="float",
+                derivative=("grad * b.log()", "grad * a / b")),
+        _binary("_zeta", "zeta_of(a, b)", "host.special('zeta', a, b)", kind="float"),
+        _binary("igamma", "igamma_of(a, b)", "host.special('igamma', a, b)", refuse="bi"),
+        _binary("igammac", "igammac_of(a, b)", "host.special('igammac', a, b)", refuse="bi"),
+        _binary("logaddexp", "log_of_sum(a, b, T(1))", "np.logaddexp(a, b)", refuse="bi",
+                inplace=False),
+        _binary("logaddexp2", "log_of_sum(a * T(0.6931471805599453), b * T(0.6931471805599453), "
+                "T(1)) / T(0.6931471805599453)", "np.logaddexp2(a, b)", refuse="bi",
+                inplace=False),
+        _binary("nextafter", "nextafter(a, b)", "np.nextafter(a, b)", refuse="bi"),
+        _binary("gcd", "greatest_divisor(a, b)", "np.gcd(a, b)", refuse="bf"),
+        _binary("lcm", "least_multiple(a, b)", "host.lcm(a, b)", refuse="bf"),
+        _binary("heaviside", "step_at(a, b)", "host.heaviside(a, b)"),
+        _unary("_frexp_mantissa", "mantissa_of(a)", "np.frexp(a)[0]", refuse="bi"),
+        _unary("_frexp_exponent", "exponent_of(a)", "np.frexp(a)[1].astype(a.dtype)", refuse="bi"),
+    )
+)  # fmt: skip
+
+_PARTS = (
+    _unary("angle", "angle_of(a)", "host.angle(a)", kind="float_real", inplace=False),
+    _unary("conj_physical", "conjugate(a)", "np.conjugate(a)", derivative=("grad.conj()",)),
+    Row("_complex", 2, "T{a.re, b.re}", "host.joined(a, b)", refuse="bif"),
+    Row("_polar", 2, "T{a.re * cos(b.re), a.re * sin(b.re)}", "host.polar(a, b)", refuse="bif"),
+)
+
 _INTERNAL = (_unary("_copy", "a", "a", kind="copy"),)
 
+_COMPLEX_NAMES = """
+_add _sub mul _div _pow _add_scaled _sub_scaled neg positive abs sgn _square reciprocal lerp addcmul
+addcdiv eq ne logical_and logical_or logical_xor logical_not isnan isinf isfinite _where
+_masked_fill exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh
+tanh asinh acosh atanh sigmoid sinc angle conj_physical _complex _polar _copy
+"""
+_FLOAT8_NAMES = "eq ne isnan _where _masked_fill _copy"
+_COMPLEX = frozenset(_COMPLEX_NAMES.split())  # rows that complex numbers go through too
+_FLOAT8 = frozenset(_FLOAT8_NAMES.split())  # eight-bit floats are only moved and compared
+
+
+def _refusing(row: Row) -> Row:
+    letters = row.refuse + ("" if row.name in _COMPLEX else "c")
+    return replace(row, refuse=letters + ("" if row.name in _FLOAT8 else "8"))
+
+
 ROWS: dict[str, Row] = {
-    row.name: row
-    for group in (_ARITHMETIC, _COMPARISON, _LOGIC, _CHOICE, _ROUNDING, _FUNCTIONS, _INTERNAL)
+    row.name: _refusing(row)
+    for group in (
+        _ARITHMETIC,
+        _COMPARISON,
+        _LOGIC,
+        _CHOICE,
+        _ROUNDING,
+        _FUNCTIONS,
+        _SPECIAL,
+        _PARTS,
+        _INTERNAL,
+    )
     for row in group
 }

@@ -105,23 +105,26 @@ def gather(
 
 
 @public()
-def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+def take_along_dim(
+    input: Tensor, indices: Tensor, dim: int | None = None, *, out: Tensor | None = None
+) -> Tensor:
     """Take one element per index along a dimension, other dimensions broadcasting."""
     if dim is None:
-        return gather(input.reshape(-1), 0, indices.reshape(-1))
+        return gather(input.reshape(-1), 0, indices.reshape(-1), out=out)
     dim = wrap_dim(dim, input.ndim)
     shape = list(broadcast_shapes(
         [1 if d == dim else n for d, n in enumerate(input.shape)],
         [1 if d == dim else n for d, n in enumerate(indices.shape)],
     ))  # fmt: skip
     whole = input.expand(*shape[:dim], input.shape[dim], *shape[dim + 1 :])
-    return gather(whole, dim, indices.expand(*shape[:dim], indices.shape[dim], *shape[dim + 1 :]))
+    where = indices.expand(*shape[:dim], indices.shape[dim], *shape[dim + 1 :])
+    return gather(whole, dim, where, out=out)
 
 
 @public()
-def take(input: Tensor, index: Tensor) -> Tensor:
+def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Take elements by their row-major position."""
-    return getitem(input.reshape(-1), index)
+    return store_out(getitem(input.reshape(-1), index), out)
 
 
 def _scatter(name: str, self: Tensor, dim: int, index: Tensor, src: Any, action: str) -> Tensor:
@@ -167,11 +170,12 @@ def _scatter_(
     src, value
         A tensor at least as large as `index`, or a number.
     reduce
-        ``"add"`` to add instead of storing.
+        ``"add"`` or ``"multiply"`` instead of storing.
     """
-    if reduce not in {None, "add"}:
-        raise RuntimeError(f"reduce argument must be None or 'add' here, got {reduce!r}")
-    action = "accumulate" if reduce else "write"
+    actions = {None: "write", "add": "accumulate", "multiply": "multiply"}
+    if reduce not in actions:
+        raise RuntimeError(f"reduce argument must be either add or multiply, got {reduce!r}")
+    action = actions[reduce]
     return _scatter("scatter", self, dim, index, value if src is None else src, action)
 
 
@@ -186,16 +190,26 @@ inplace_method("scatter_add_", _scatter_add_)
 
 @public()
 def scatter(
-    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: complex | None = None
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Any = None,
+    *,
+    value: complex | None = None,
+    reduce: str | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Copy a tensor and store one element per index along a dimension."""
-    return _scatter_(input.clone(), dim, index, src, value=value)
+    made = _scatter_(input.clone(), dim, index, src, value=value, reduce=reduce)
+    return store_out(made, out)
 
 
 @public()
-def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+def scatter_add(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, *, out: Tensor | None = None
+) -> Tensor:
     """Copy a tensor and add one element per index along a dimension."""
-    return _scatter_add_(input.clone(), dim, index, src)
+    return store_out(_scatter_add_(input.clone(), dim, index, src), out)
 
 
 def _slices_at(self: Tensor, dim: int, index: Tensor) -> tuple[Any, ...]:
@@ -215,12 +229,18 @@ def _index_add_(
 
 def _index_copy_(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Store slices of `source` as the slices of this tensor that `index` names."""
+    if self.ndim == 0:
+        _index_copy_(self.reshape(1), dim, index, source.reshape(-1))
+        return self
     put_at(self, _slices_at(self, dim, index), source, "write")
     return self
 
 
 def _index_fill_(self: Tensor, dim: int, index: Tensor, value: complex) -> Tensor:
     """Set the slices of this tensor that `index` names to a number."""
+    if self.ndim == 0:
+        _index_fill_(self.reshape(1), dim, index, value)
+        return self
     put_at(self, _slices_at(self, dim, index), value, "write")
     return self
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flambeau.ops.promotion import BFLOAT16, FLOAT16, FLOAT32, category_of
+from flambeau.ops.promotion import FLOAT32, category_of
 from flambeau.runtime import _dtype
 
 if TYPE_CHECKING:
@@ -119,8 +119,9 @@ def convert(values: Array, code: int) -> Array:
 
 
 def arithmetic_code(code: int) -> int:
-    """The scalar type arithmetic is done in: float32 for the 16-bit floats."""
-    return FLOAT32 if code in {FLOAT16, BFLOAT16} else code
+    """The scalar type arithmetic is done in: float32 for the smaller floats."""
+    of = _dtype.dtype_from_code(code)
+    return FLOAT32 if of.category == 2 and of.itemsize < 4 else code
 
 
 @functools.cache
@@ -149,7 +150,10 @@ def elementwise(
         if compute.kind != "b":
             scalars = [arithmetic.type(s) for s in scalars]
         result = np.asarray(_compiled(row)(*values, *scalars))
-        if result.dtype not in {np.dtype(np.bool_), compute}:
+        if row.kind not in {"real", "float_real"} and result.dtype not in {
+            np.dtype(np.bool_),
+            compute,
+        }:
             result = convert(result, compute_type)
         array(out)[...] = convert(result, out.dtype.code)
 
@@ -231,6 +235,67 @@ def sign(a: Array) -> Array:
     if a.dtype.kind == "b":
         return a
     return np.nan_to_num(np.sign(a), nan=0) if a.dtype.kind == "f" else np.sign(a)
+
+
+def sgn(a: Array) -> Array:
+    """The sign; for complex numbers the direction, of length 1."""
+    if a.dtype.kind != "c":
+        return sign(a)
+    size = np.abs(a)
+    return np.asarray(np.where(size == 0, 0, a / np.where(size == 0, 1, size)), dtype=a.dtype)
+
+
+def angle(a: Array) -> Array:
+    """The argument of complex numbers; of real ones 0 or pi, NaN of NaN."""
+    if a.dtype.kind == "c":
+        return np.angle(a)
+    return np.asarray(np.where(np.isnan(a), a, np.where(a < 0, np.pi, 0)), dtype=a.dtype)
+
+
+def joined(a: Array, b: Array) -> Array:
+    """Complex numbers of two parts, given as complex ones."""
+    made = np.empty(np.broadcast_shapes(np.shape(a), np.shape(b)), a.dtype)
+    made.real, made.imag = a.real, b.real
+    return made
+
+
+def polar(a: Array, b: Array) -> Array:
+    """Complex numbers of a length and an angle, given as complex ones."""
+    return np.asarray(a.real * np.exp(1j * b.real), dtype=a.dtype)
+
+
+def xlogy(a: Array, b: Array) -> Array:
+    """``a * log(b)``, 0 where a is 0."""
+    return np.asarray(np.where(np.isnan(b), b, np.where(a == 0, 0, a * np.log(b))))
+
+
+def heaviside(a: Array, b: Array) -> Array:
+    """0 left of zero, 1 right of it, `b` at it."""
+    if a.dtype.kind == "b":
+        return np.asarray(a | b)
+    return np.asarray(np.where(a == 0, b, a > 0), dtype=a.dtype)
+
+
+def i0(a: Array) -> Array:
+    """The modified Bessel function of order 0."""
+    return np.asarray(np.where(np.isinf(a), np.inf, np.i0(np.where(np.isinf(a), 0, a))))
+
+
+def lcm(a: Array, b: Array) -> Array:
+    """The least common multiple, wrapping like the device's."""
+    divisor = np.gcd(a, b)
+    return np.asarray(
+        np.abs(truncate_divide(a, np.where(divisor == 0, 1, divisor).astype(a.dtype)) * b)
+    )
+
+
+def special(name: str, *operands: Array) -> Array:
+    """A function of `host_special`."""
+    from flambeau.ops import host_special
+
+    broadcast = np.broadcast_arrays(*operands)
+    result = host_special.apply(name, [part.astype(np.float64) for part in broadcast])
+    return result.astype(broadcast[0].dtype)
 
 
 def signbit(a: Array) -> Array:

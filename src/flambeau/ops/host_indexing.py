@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 
     from flambeau.runtime._tensor import Tensor
 
+_COMBINATIONS = {
+    "accumulate": np.add,
+    "multiply": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+}
+
 
 def add_offsets(
     offsets: Tensor, index: Tensor, dim: int, size: int, stride: int, accumulate: bool
@@ -31,7 +38,7 @@ def add_offsets(
 
 
 def access(action: str, values: Tensor, self: Tensor, rest: Sequence[int], offsets: Tensor) -> None:
-    """Read, write or add at ``offsets`` plus the strides `rest` over the shape of `values`."""
+    """Read, write or combine at ``offsets`` plus the strides `rest` over the shape of `values`."""
     where = host.array(offsets)
     for d, (size, step) in enumerate(zip(values.shape, rest, strict=True)):
         if step:
@@ -45,7 +52,7 @@ def access(action: str, values: Tensor, self: Tensor, rest: Sequence[int], offse
     elif action == "write":
         flat[where] = host.array(values)
     else:
-        np.add.at(flat, where, host.array(values))
+        _COMBINATIONS[action].at(flat, where, host.array(values))
 
 
 def nonzero(input: Tensor, linear: bool) -> Tensor:

@@ -67,12 +67,32 @@ def _positions(a: host.Array, axes: tuple[int, ...], largest: bool) -> host.Arra
     return np.asarray((np.argmax if largest else np.argmin)(moved, -1))
 
 
-def scan(operation: str, input: Tensor, dim: int, out: Tensor) -> None:
-    """``cumsum`` or ``cumprod`` along a dimension."""
-    values = host.convert(host.array(input), host.arithmetic_code(out.dtype.code))
+def scan(operation: str, input: Tensor, dim: int, out: Tensor, where: Tensor | None) -> None:
+    """A cumulative operation along a dimension, with positions for the extremes."""
+    code = out.dtype.code if where is None else input.dtype.code
+    values = host.convert(host.array(input), host.arithmetic_code(code))
+    rows = np.moveaxis(values, dim, -1) if values.ndim else values.reshape(1)
     with np.errstate(all="ignore"):
-        result = getattr(np, operation)(values, axis=dim if values.ndim else None)
-        host.array(out)[...] = host.convert(result.reshape(values.shape), out.dtype.code)
+        if where is not None:
+            result, positions = _running_extreme(rows, operation == "cummax")
+            found = np.moveaxis(positions, -1, dim) if values.ndim else positions.reshape(())
+            host.array(where)[...] = found
+        elif operation == "logcumsumexp":
+            result = np.logaddexp.accumulate(rows, axis=-1)
+        else:
+            result = getattr(np, operation)(rows, axis=-1, dtype=rows.dtype)
+        placed = np.moveaxis(result, -1, dim) if values.ndim else result.reshape(())
+        host.array(out)[...] = host.convert(np.ascontiguousarray(placed), out.dtype.code)
+
+
+def _running_extreme(rows: host.Array, largest: bool) -> tuple[host.Array, host.Array]:
+    """The extreme so far and the last position of it; a NaN stays."""
+    size = rows.shape[-1]
+    so_far = (np.maximum if largest else np.minimum).accumulate(rows, axis=-1)
+    broken = np.isnan(rows) if rows.dtype.kind == "f" else np.zeros(rows.shape, bool)
+    hit = broken | (rows == so_far)
+    positions = np.maximum.accumulate(np.where(hit, np.arange(size), 0), axis=-1)
+    return so_far, positions
 
 
 def sort(input: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor]:

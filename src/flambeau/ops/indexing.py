@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from flambeau.ops.codegen import cuda_type
+from flambeau.ops.codegen import cuda_type, includes
 from flambeau.ops.common import (
     THREADS,
     broadcast_shapes,
@@ -30,16 +30,25 @@ _INT64, _BOOL = _dtype.dtypes["int64"], _dtype.dtypes["bool"]
 
 # -- kernels ---------------------------------------------------------------------------------------
 
+# Structs of index.cuh that join what is there with what comes.
+_COMBINATIONS = {
+    "accumulate": "Plus",
+    "multiply": "Times",
+    "maximum": "Maximum",
+    "minimum": "Minimum",
+}
+
 
 @functools.cache
 def _access_source(action: str, code: int) -> str:
     element = cuda_type(code)
     first, second = ("", "const ") if action == "read" else ("const ", "")
-    return f"""#include "index.cuh"
+    form = f"combine<{_COMBINATIONS[action]}>" if action in _COMBINATIONS else action
+    return f"""{includes("index.cuh", code)}
 FLAMBEAU_KERNEL({THREADS}) access({first}{element} *values, {second}{element} *self,
                                   const int64 *offsets, int64 n, const Layout layout) {{
   FLAMBEAU_GRID_WAIT();
-  index_{action}(values, self, offsets, n, layout);
+  index_{form}(values, self, offsets, n, layout);
 }}
 """
 
@@ -63,7 +72,7 @@ def access(
     offsets: Tensor,
     shape: Sequence[int],
 ) -> None:
-    """Read, write or accumulate over `shape`: ``self`` at ``rest`` strides plus the offsets."""
+    """Read, write or combine over `shape`: ``self`` at ``rest`` strides plus the offsets."""
     count = values.numel()
     if count == 0:
         return

@@ -8,20 +8,28 @@ from typing import TYPE_CHECKING, Any
 from flambeau.interop import array_interface
 from flambeau.ops import (
     arithmetic,
+    combining,
+    complex_numbers,
+    counting,
     creation,
+    cumulative,
     dropout,
     gathering,
     indexing,
     matmul,
     moments,
     printing,
+    products,
     random,
     random_factories,
     random_sampling,
+    ranking,
+    rearranging,
     selection,
     sequences,
     shapes,
     sorting,
+    special,
     statistics,
 )
 from flambeau.ops.registry import FUNCTIONS, METHODS, OPS
@@ -35,8 +43,8 @@ __all__ = ["install", "namespace"]
 
 # Tensor methods that are functions too.
 _METHODS_AS_FUNCTIONS = """
-    as_strided chunk clone detach diagonal fill_ flatten imag is_complex is_floating_point is_signed
-    moveaxis movedim narrow numel permute ravel real reshape select split split_with_sizes squeeze
+    as_strided chunk clone detach diagonal fill_ flatten is_complex is_floating_point is_signed
+    moveaxis movedim narrow numel permute ravel reshape select split split_with_sizes squeeze
     swapaxes swapdims t transpose unbind unflatten unsqueeze zero_
 """
 
@@ -101,6 +109,7 @@ def install() -> None:
 
 def namespace() -> dict[str, Any]:
     """All operations by their public names."""
+    combining.register_in_place_functions()
     names: dict[str, Any] = {
         name: getattr(Tensor, name)
         for name in _METHODS_AS_FUNCTIONS.split()
@@ -113,6 +122,14 @@ def namespace() -> dict[str, Any]:
 # Registered by being imported.
 _LOADED = (
     array_interface,
+    combining,
+    complex_numbers,
+    counting,
+    cumulative,
+    products,
+    ranking,
+    rearranging,
+    special,
     creation,
     dropout,
     gathering,

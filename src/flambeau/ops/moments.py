@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 
 def _variance(input: Tensor, dim: Dims, correction: float, keepdim: bool, name: str) -> Tensor:
+    if input.is_complex():  # the mean squared distance is that of the parts
+        real = _variance(input.real, dim, correction, keepdim, name)
+        return OPS["_add"](real, _variance(input.imag, dim, correction, keepdim, name))
     if input.dtype.category != 2:
         raise RuntimeError(
             "std and var only support floating point and complex dtypes, "
@@ -78,7 +81,8 @@ def var(
         NaN where there are no more elements than `correction`.
     """
     dims, offset = _correction(dim, unbiased, correction)
-    return store_out(_variance(input, dims, offset, keepdim, "var").to(input.dtype), out)
+    variance = _variance(input, dims, offset, keepdim, "var")
+    return store_out(variance.to(input.dtype.to_real()), out)
 
 
 @public()
@@ -94,7 +98,7 @@ def std(
     """Compute the standard deviation over dimensions; parameters as for `var`."""
     dims, offset = _correction(dim, unbiased, correction)
     spread = OPS["sqrt"](_variance(input, dims, offset, keepdim, "std"))
-    return store_out(spread.to(input.dtype), out)
+    return store_out(spread.to(input.dtype.to_real()), out)
 
 
 @public(method=False)
@@ -139,6 +143,7 @@ def norm(
     keepdim: bool = False,
     *,
     dtype: dtype | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Compute a vector norm over dimensions.
 
@@ -155,6 +160,8 @@ def norm(
         Whether reduced dimensions stay with size 1.
     dtype
         Convert to this dtype first.
+    out
+        Where to store the result.
     """
     of = dtype or input.dtype
     if of.category < 2:
@@ -162,7 +169,10 @@ def norm(
             "linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
             f"{_dtype.legacy_type_name(of)}"
         )
-    wide = input.to(of if of.itemsize == 8 else _dtype.dtypes["float32"])
+    if of.category == 3:
+        wide, of = OPS["abs"](input.to(of)), of.to_real()
+    else:
+        wide = input.to(of if of.itemsize == 8 else _dtype.dtypes["float32"])
     order = 2.0 if p in {None, "fro"} else float(p)
     size = OPS["abs"](wide)
     if order == float("inf"):
@@ -177,20 +187,23 @@ def norm(
         result = OPS["sqrt"](statistics.sum(OPS["_square"](wide), dim, keepdim))
     else:
         result = OPS["_pow"](statistics.sum(OPS["_pow"](size, order), dim, keepdim), 1 / order)
-    return result.to(of)
+    return store_out(result.to(of), out)
 
 
 @public()
-def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
+def logsumexp(
+    input: Tensor, dim: Dims, keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor:
     """Compute the logarithm of a sum of exponentials without overflow."""
     if input.dtype.category < 2:
         input = input.to(get_default_dtype())
     if input.numel() == 0:
-        return OPS["log"](statistics.sum(OPS["exp"](input), dim, keepdim))
-    largest = amax(input, dim, keepdim=True)
+        return OPS["log"](statistics.sum(OPS["exp"](input), dim, keepdim), out=out)
+    largest = amax(input.real if input.is_complex() else input, dim, keepdim=True)
     shift = OPS["_where"](OPS["isfinite"](largest), largest, 0.0)
     total = OPS["log"](statistics.sum(OPS["exp"](input - shift), dim, keepdim=True)) + shift
     if keepdim:
-        return total
+        return store_out(total, out)
     dims = wrap_dims(dim, input.ndim)
-    return total.reshape([n for d, n in enumerate(input.shape) if d not in dims])
+    kept = [n for d, n in enumerate(input.shape) if d not in dims]
+    return store_out(total.reshape(kept), out)

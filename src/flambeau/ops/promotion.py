@@ -43,6 +43,16 @@ _PROMOTED: dict[tuple[int, int], int] = {
     for row, line in enumerate(_TABLE.strip().splitlines())
     for column, entry in enumerate(line.split())
 }
+# The wide unsigned integers meet floats only; with other integers there is no answer.
+_PROMOTED.update(
+    {
+        pair: _dtype.dtypes[real].code
+        for unsigned in ("uint16", "uint32", "uint64")
+        for real in ("float16", "bfloat16", "float32", "float64")
+        for own, other in ((_dtype.dtypes[unsigned].code, _dtype.dtypes[real].code),)
+        for pair in ((own, other), (other, own))
+    }
+)
 _COMPLEX_OF = {
     _dtype.dtypes[real].code: _dtype.dtypes[both].code
     for real, both in (
@@ -101,8 +111,14 @@ def _combine(higher: int | None, lower: int | None) -> int | None:
     if high == 3:
         return higher
     if high == 2:
-        return _COMPLEX_OF[higher] if low == 3 else higher
-    return promote_codes(higher, lower) if high == 0 or low >= 2 else higher
+        return (
+            promote_codes(higher, lower)
+            if low == 3 and higher not in _COMPLEX_OF
+            else (_COMPLEX_OF[higher] if low == 3 else higher)
+        )
+    if low >= 2:
+        return promote_codes(BOOL, lower)
+    return promote_codes(higher, lower) if high == 0 else higher
 
 
 def promote_kinds(kinds: tuple[tuple[int, int], ...]) -> int:

@@ -7,7 +7,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flambeau.ops.codegen import arithmetic_type, cuda_type
+from flambeau.ops.codegen import arithmetic_type, cuda_type, includes
 from flambeau.ops.common import THREADS, new_like, reduced_shape
 from flambeau.ops.promotion import BOOL, FLOAT32, INT64, category_of
 from flambeau.runtime import _dtype
@@ -108,7 +108,7 @@ def _accumulator(row: Reduction, in_code: int, out_code: int) -> str:
 def _source(row: Reduction, in_code: int, out_code: int, variant: str) -> str:
     accumulator = _accumulator(row, in_code, out_code)
     lines = [
-        '#include "reduce.cuh"',
+        includes("reduce.cuh", in_code, out_code),
         f"typedef {cuda_type(in_code)} In;",
         f"typedef {cuda_type(out_code)} Out;",
         f"typedef {row.functor}<{accumulator}, In, Out> Op;",

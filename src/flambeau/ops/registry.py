@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from flambeau.ops.codegen import FLOAT8, real_code
 from flambeau.ops.elementwise import ROWS, Row
 from flambeau.ops.promotion import (
     BOOL,
@@ -46,9 +47,11 @@ def _promotion(row: Row) -> Callable[[Any, tuple[tuple[int, int], ...]], tuple[i
             common = promote_kinds(kinds[:1])
         else:
             common = promote_kinds(kinds[1:] if row.kind == "branches" else kinds)
-        if row.kind == "float" and category_of(common) < 2:
+        if row.kind in {"float", "float_real"} and category_of(common) < 2:
             common = get_default_dtype().code
         _refuse(row, common, kinds)
+        if row.kind in {"real", "float_real"}:
+            return real_code(common), common
         return (BOOL if row.kind in {"compare", "bool"} else common), common
 
     return promote
@@ -56,6 +59,8 @@ def _promotion(row: Row) -> Callable[[Any, tuple[tuple[int, int], ...]], tuple[i
 
 def _refuse(row: Row, common: int, kinds: tuple[tuple[int, int], ...]) -> None:
     letters = {_LETTERS[category_of(common)]}
+    if _dtype.dtype_from_code(common).name in FLOAT8:
+        letters.add("8")
     if row.name in {"_sub", "_sub_scaled"}:  # one bool operand is enough
         letters |= {_LETTERS[category_of(code)] for code, _ in kinds}
     for letter in sorted(letters & set(row.refuse)):
@@ -71,8 +76,9 @@ def _refuse(row: Row, common: int, kinds: tuple[tuple[int, int], ...]) -> None:
 
 
 def _defined_for(refused: str) -> str:
-    names = {"b": "bool", "i": "integer", "f": "floating-point"}
-    return " and ".join(name for letter, name in names.items() if letter not in refused)
+    names = {"b": "bool", "i": "integer", "f": "floating-point", "c": "complex"}
+    kept = [name for letter, name in names.items() if letter not in refused]
+    return " and ".join(kept) + (" (not float8)" if "8" in refused and "f" not in refused else "")
 
 
 def _compiler(row: Row) -> Callable[..., int]:
@@ -207,14 +213,19 @@ _KIND_NOTES = {
     "compare": "bool.",
     "bool": "bool.",
     "first": "The first operand's dtype.",
+    "real": "The operand's dtype; the real one of its parts for complex numbers.",
+    "float_real": "A real floating-point dtype.",
 }
 
 
 def _describe(function: Callable[..., Any], row: Row, arguments: str) -> None:
     function.__name__ = row.name
     function.__qualname__ = row.name
+    formula = row.numpy.replace("host.", "")
+    if formula.startswith("special("):
+        formula = f"{row.name}({', '.join('ab'[: row.arity])})"
     operands = "A tensor." if row.arity == 1 else "Tensors that broadcast together, or numbers."
-    function.__doc__ = f"""Compute ``{row.numpy.replace("host.", "")}`` for every element.
+    function.__doc__ = f"""Compute ``{formula}`` for every element.
 
     Parameters
     ----------

@@ -8,7 +8,21 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from flambeau.runtime._tensor import Tensor
 
-__all__ = ["aminmax", "kthvalue", "max", "median", "min", "nanmedian", "sort", "topk"]
+__all__ = [
+    "aminmax",
+    "cummax",
+    "cummin",
+    "frexp",
+    "histogram",
+    "kthvalue",
+    "max",
+    "median",
+    "min",
+    "mode",
+    "nanmedian",
+    "sort",
+    "topk",
+]
 
 
 class _Shown:
@@ -27,6 +41,16 @@ class _ValuesIndices(NamedTuple):
 class _MinMax(NamedTuple):
     min: Tensor
     max: Tensor
+
+
+class _MantissaExponent(NamedTuple):
+    mantissa: Tensor
+    exponent: Tensor
+
+
+class _HistogramEdges(NamedTuple):
+    hist: Tensor
+    bin_edges: Tensor
 
 
 class max(_Shown, _ValuesIndices):  # noqa: N801 - torch's names
@@ -59,3 +83,23 @@ class nanmedian(_Shown, _ValuesIndices):  # noqa: N801
 
 class aminmax(_Shown, _MinMax):  # noqa: N801
     """Smallest and largest values."""
+
+
+class cummax(_Shown, _ValuesIndices):  # noqa: N801
+    """Largest values so far and where they are."""
+
+
+class cummin(_Shown, _ValuesIndices):  # noqa: N801
+    """Smallest values so far and where they are."""
+
+
+class mode(_Shown, _ValuesIndices):  # noqa: N801
+    """Most frequent values and where they are."""
+
+
+class frexp(_Shown, _MantissaExponent):  # noqa: N801
+    """Mantissas in [0.5, 1) and powers of two."""
+
+
+class histogram(_Shown, _HistogramEdges):  # noqa: N801
+    """Counts and the edges of their bins."""

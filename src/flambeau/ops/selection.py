@@ -7,7 +7,7 @@ import functools
 import struct
 from typing import TYPE_CHECKING, Any
 
-from flambeau.ops.codegen import cuda_type
+from flambeau.ops.codegen import cuda_type, includes
 from flambeau.ops.common import MAX_DIMS, MAX_OPERANDS, THREADS, broadcast_shapes, kernel, store_out
 from flambeau.ops.registry import OPS, inplace_method, public
 from flambeau.runtime import _dtype
@@ -23,7 +23,7 @@ _CHUNK = 256 * 8  # elements per block when selecting: SELECT_THREADS * SELECT_I
 @functools.cache
 def _select_source(code: int) -> str:
     element = cuda_type(code)
-    return f"""#include "index.cuh"
+    return f"""{includes("index.cuh", code)}
 FLAMBEAU_KERNEL({THREADS}) count(int64 *counts, const {element} *in, int64 n) {{
   FLAMBEAU_GRID_WAIT();
   nonzero_count(counts, in, n);

@@ -140,22 +140,22 @@ def atleast_3d(tensor: Tensor) -> Tensor:
 
 
 @public("row_stack", method=False)
-def vstack(tensors: Sequence[Tensor]) -> Tensor:
+def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Join tensors by rows."""
-    return cat([atleast_2d(part) for part in tensors], 0)
+    return cat([atleast_2d(part) for part in tensors], 0, out=out)
 
 
 @public(method=False)
-def hstack(tensors: Sequence[Tensor]) -> Tensor:
+def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Join tensors by columns, vectors end to end."""
     parts = [atleast_1d(part) for part in tensors]
-    return cat(parts, 0 if parts and parts[0].ndim == 1 else 1)
+    return cat(parts, 0 if parts and parts[0].ndim == 1 else 1, out=out)
 
 
 @public(method=False)
-def dstack(tensors: Sequence[Tensor]) -> Tensor:
+def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Join tensors along the third dimension."""
-    return cat([atleast_3d(part) for part in tensors], 2)
+    return cat([atleast_3d(part) for part in tensors], 2, out=out)
 
 
 @public(function=False)
@@ -264,6 +264,8 @@ def flipud(input: Tensor) -> Tensor:
 @public()
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Turn by 90 degrees, `k` times, in the plane of two dimensions."""
+    if input.ndim < 2:
+        raise RuntimeError(f"expected total dims >= 2, but got total dims = {input.ndim}")
     a, b = (wrap_dim(d, input.ndim) for d in dims)
     turned: Tensor = input
     if k % 4 == 1:
@@ -347,15 +349,15 @@ def _triangle(input: Tensor, diagonal: int, lower: bool) -> Tensor:
 
 
 @public()
-def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """Copy the lower triangle, up to a diagonal; the rest is 0."""
-    return _triangle(input, diagonal, True)
+    return store_out(_triangle(input, diagonal, True), out)
 
 
 @public()
-def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """Copy the upper triangle, from a diagonal on; the rest is 0."""
-    return _triangle(input, diagonal, False)
+    return store_out(_triangle(input, diagonal, False), out)
 
 
 def _tril_(self: Tensor, diagonal: int = 0) -> Tensor:
@@ -373,16 +375,16 @@ inplace_method("triu_", _triu_)
 
 
 @public()
-def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """Make a matrix with a vector on a diagonal, or copy a matrix's diagonal."""
     if input.ndim == 2:
-        return input.diagonal(diagonal).clone()
+        return store_out(input.diagonal(diagonal).clone(), out)
     if input.ndim != 1:
         raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
     n = input.shape[0] + abs(diagonal)
     made = new_like(input, (n, n)).zero_()
     made.diagonal(diagonal).copy_(input)
-    return made
+    return store_out(made, out)
 
 
 @public()
@@ -397,6 +399,10 @@ def trace(input: Tensor) -> Tensor:
 @public()
 def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Split into views, as evenly as possible or at given positions."""
+    if input.ndim == 0:
+        raise RuntimeError(
+            "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims"
+        )
     dim = wrap_dim(dim, input.ndim)
     size = input.shape[dim]
     if isinstance(indices_or_sections, Tensor):
@@ -424,9 +430,12 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 @public()
 def diff(input: Tensor, n: int = 1, dim: int = -1) -> Tensor:
     """Subtract neighbours along a dimension, `n` times."""
+    if input.ndim == 0:
+        raise RuntimeError("diff expects input to be at least one-dimensional")
+    step = OPS["_sub" if input.dtype.category else "logical_xor"]
     for _ in range(n):
         size = input.shape[dim]
         if size == 0:
             break
-        input = OPS["_sub"](input.narrow(dim, 1, size - 1), input.narrow(dim, 0, size - 1))
+        input = step(input.narrow(dim, 1, size - 1), input.narrow(dim, 0, size - 1))
     return input

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sorting, the k largest, medians, unique values, and scans along a dimension."""
+"""Sorting, the k largest, medians and unique values along a dimension."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from flambeau.ops import return_types
-from flambeau.ops.codegen import arithmetic_type, cuda_type
+from flambeau.ops.codegen import cuda_type
 from flambeau.ops.common import (
     THREADS,
     kernel,
@@ -16,12 +16,10 @@ from flambeau.ops.common import (
     store_out,
     wrap_dim,
 )
-from flambeau.ops.reductions import sum_code
-from flambeau.ops.registry import OPS, inplace_method, public
+from flambeau.ops.registry import OPS, public
 from flambeau.runtime import _dtype
 
 if TYPE_CHECKING:
-    from flambeau.runtime._dtype import dtype
     from flambeau.runtime._tensor import Tensor
 
 _CHUNK = 1024  # SORT_CHUNK of sort.cuh
@@ -130,15 +128,22 @@ def sort(
 
 
 @public()
-def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
+def argsort(
+    input: Tensor,
+    dim: int = -1,
+    descending: bool = False,
+    stable: bool = False,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """Find the order that sorts a dimension; parameters as for `sort`."""
-    return _sorted(input, dim, descending)[1]
+    return store_out(_sorted(input, dim, descending)[1], out)
 
 
 @public()
-def msort(input: Tensor) -> Tensor:
+def msort(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Sort along the first dimension."""
-    return _sorted(input, 0, False)[0]
+    return store_out(_sorted(input, 0, False)[0], out)
 
 
 @public()
@@ -195,14 +200,20 @@ def topk(
 
 
 @public()
-def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> return_types.kthvalue:
+def kthvalue(
+    input: Tensor, k: int, dim: int = -1, keepdim: bool = False, *, out: Any = None
+) -> return_types.kthvalue:
     """Find the k-th smallest element along a dimension, counting from 1."""
     dim = wrap_dim(dim, input.ndim)
     size = input.shape[dim] if input.ndim else 1
     if not 1 <= k <= size:
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {dim}")
     values, indices = _sorted(input, dim, False)
-    return return_types.kthvalue(*_pick(values, indices, dim, k - 1, keepdim))
+    return return_types.kthvalue(*_stored(_pick(values, indices, dim, k - 1, keepdim), out))
+
+
+def _stored(pair: tuple[Tensor, Tensor], out: Any) -> tuple[Tensor, Tensor]:
+    return pair if out is None else (store_out(pair[0], out[0]), store_out(pair[1], out[1]))
 
 
 def _pick(
@@ -216,7 +227,7 @@ def _pick(
 
 
 @public()
-def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """Find the median, the lower one of an even number of elements.
 
     Parameters
@@ -227,6 +238,8 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
         The dimension; left out, the median of all elements is returned as a tensor.
     keepdim
         Whether the dimension stays with size 1.
+    out
+        With a dimension, a pair of tensors to store values and indices in.
 
     Returns
     -------
@@ -251,14 +264,16 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
         broken, first = isnan.max(dim, keepdim)
         found = OPS["_where"](broken, float("nan"), found)
         where = OPS["_where"](broken, first, where)
-    return return_types.median(found, where)
+    return return_types.median(*_stored((found, where), out))
 
 
 @public()
-def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def nanmedian(
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None
+) -> Any:
     """Find the median of what is not NaN; parameters as for `median`."""
     if input.dtype.category != 2:
-        return median(input, dim, keepdim)
+        return median(input, dim, keepdim, out=out)
     if dim is None:
         return nanmedian(input.reshape(-1), 0).values if input.numel() else median(input)
     dim = wrap_dim(dim, input.ndim)
@@ -271,7 +286,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
     found, where = values.gather(dim, middle), indices.gather(dim, middle)
     if not keepdim:
         found, where = found.squeeze(dim), where.squeeze(dim)
-    return return_types.nanmedian(found, where)
+    return return_types.nanmedian(*_stored((found, where), out))
 
 
 def _flags_of_new(values: Tensor) -> Tensor:
@@ -304,7 +319,7 @@ def unique(
     return_counts
         Also give how often each value occurs.
     dim
-        Must be left out: rows are not compared.
+        Compare slices along this dimension instead of elements.
 
     Returns
     -------
@@ -312,7 +327,9 @@ def unique(
         Values, then what else was asked for.
     """
     if dim is not None:
-        raise NotImplementedError("unique() compares elements, not slices: call it without dim")
+        from flambeau.ops.counting import unique_slices
+
+        return unique_slices(input, dim, return_inverse, return_counts)
     flat = input.reshape(-1)
     ordered, order = _sorted(flat, 0, False)
     flags = _flags_of_new(ordered)
@@ -320,7 +337,7 @@ def unique(
     results = [ordered[starts]]
     if return_inverse:
         inverse = new_like(flat, flat.shape, _INT64)
-        inverse.scatter_(0, order, cumsum(flags, 0) - 1)
+        inverse.scatter_(0, order, flags.cumsum(0) - 1)
         results.append(inverse.reshape(input.shape))
     if return_counts:
         from flambeau.ops.shapes import cat
@@ -329,75 +346,3 @@ def unique(
         bounds = cat([starts, end])
         results.append(bounds[1:] - bounds[:-1])
     return results[0] if len(results) == 1 else tuple(results)
-
-
-# -- scans -----------------------------------------------------------------------------------------
-
-
-@functools.cache
-def _scan_source(operation: str, in_code: int, out_code: int) -> str:
-    return f"""#include "scan.cuh"
-typedef {cuda_type(out_code)} Out;
-typedef {cuda_type(in_code)} In;
-FLAMBEAU_KERNEL({THREADS}) scan(Out *out, const In *in, int64 n) {{
-  FLAMBEAU_GRID_WAIT();
-  scan_rows<{operation}, {arithmetic_type(out_code)}>(out, in, n);
-}}
-"""
-
-
-def _scan(name: str, input: Tensor, dim: int, dtype: dtype | None) -> Tensor:
-    dim = wrap_dim(dim, input.ndim)
-    of = dtype or _dtype.dtype_from_code(sum_code(input))
-    out = new_like(input, input.shape, of)
-    if input.numel() == 0:
-        return out
-    if input.device.type == "cpu":
-        from flambeau.ops import host_reductions
-
-        host_reductions.scan(name, input, dim, out)
-        return out
-    rows = (input.movedim(dim, -1) if input.ndim else input).contiguous()
-    n = rows.shape[-1] if input.ndim else 1
-    result = new_like(rows, rows.shape, of)
-    operation = {"cumsum": "Plus", "cumprod": "Times"}[name]
-    source = _scan_source(operation, input.dtype.code, of.code)
-    made = kernel(source, "scan", "PRq", input.get_device())
-    made(input.get_device(), (rows.numel() // n, 1, 1), (THREADS, 1, 1), 0, result, rows, n)
-    return result.movedim(-1, dim) if input.ndim else result
-
-
-@public()
-def cumsum(
-    input: Tensor, dim: int, *, dtype: dtype | None = None, out: Tensor | None = None
-) -> Tensor:
-    """Add up along a dimension, keeping every partial sum.
-
-    Parameters
-    ----------
-    input
-        A tensor.
-    dim
-        The dimension.
-    dtype
-        Convert to this dtype first; by default integers and bool are added up as int64.
-    out
-        Where to store the result.
-    """
-    return store_out(_scan("cumsum", input, dim, dtype), out)
-
-
-@public()
-def cumprod(
-    input: Tensor, dim: int, *, dtype: dtype | None = None, out: Tensor | None = None
-) -> Tensor:
-    """Multiply along a dimension, keeping every partial product; parameters as for `cumsum`."""
-    return store_out(_scan("cumprod", input, dim, dtype), out)
-
-
-def _cumsum_(self: Tensor, dim: int) -> Tensor:
-    """Replace this tensor by its cumulative sums and return it."""
-    return self.copy_(_scan("cumsum", self, dim, self.dtype))
-
-
-inplace_method("cumsum_", _cumsum_)

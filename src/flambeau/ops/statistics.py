@@ -86,6 +86,8 @@ def nansum(
     out: Tensor | None = None,
 ) -> Tensor:
     """Add up elements, NaN counting as 0; parameters as for `sum`."""
+    if input.is_complex():
+        raise RuntimeError("nansum does not support complex inputs")
     if input.dtype.category < 2:
         return sum(input, dim, keepdim, dtype=dtype, out=out)
     return _reduced("nansum", input, dim, keepdim, (dtype or input.dtype).code, out)
@@ -161,6 +163,11 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
     return sum(input != 0, dim)
 
 
+def _need_order(name: str, input: Tensor) -> None:
+    if input.is_complex():
+        raise RuntimeError(f"{name}(): does not support complex input: it has no order")
+
+
 def _need_elements(name: str, input: Tensor, dims: Sequence[int], given: bool) -> None:
     if input.numel():
         return
@@ -176,6 +183,7 @@ def _need_elements(name: str, input: Tensor, dims: Sequence[int], given: bool) -
 
 
 def _extreme_along(name: str, input: Tensor, dim: int, keepdim: bool) -> Any:
+    _need_order(name, input)
     dims = (wrap_dim(dim, input.ndim),) if input.ndim else ()
     wrap_dim(dim, input.ndim)
     _need_elements(name, input, dims, given=True)
@@ -192,6 +200,7 @@ def _extreme(name: str, input: Tensor, dim: Any, keepdim: bool, out: Any) -> Any
             return result
         stored = (store_out(one, into) for one, into in zip(result, out, strict=True))
         return getattr(return_types, name)(*stored)
+    _need_order(name, input)
     _need_elements(name, input, range(input.ndim), given=False)
     return _reduced(name, input, None, False, input.dtype.code, out)
 
@@ -254,6 +263,7 @@ def min(
 
 
 def _arg(name: str, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    _need_order(name, input)
     dims = wrap_dims(dim, input.ndim)
     _need_elements(name, input, dims, given=dim is not None)
     if input.dtype.category == 0:
@@ -266,7 +276,9 @@ def _arg(name: str, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
 
 
 @public()
-def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmax(
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor:
     """Find where the largest element is.
 
     Parameters
@@ -283,16 +295,19 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
     Tensor
         int64 positions, the first one of equal elements; NaN is the largest.
     """
-    return _arg("argmax", input, dim, keepdim)
+    return store_out(_arg("argmax", input, dim, keepdim), out)
 
 
 @public()
-def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmin(
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor:
     """Find where the smallest element is; as for `argmax`."""
-    return _arg("argmin", input, dim, keepdim)
+    return store_out(_arg("argmin", input, dim, keepdim), out)
 
 
 def _extreme_values(name: str, input: Tensor, dim: Dims, keepdim: bool, out: Any) -> Tensor:
+    _need_order(name, input)
     given = dim is not None and (isinstance(dim, int) or len(dim) > 0)
     _need_elements(name, input, wrap_dims(dim, input.ndim), given)
     return _reduced(name[1:], input, dim, keepdim, input.dtype.code, out)
