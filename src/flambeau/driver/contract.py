@@ -10,7 +10,11 @@ asks which one it has. What a driver may or may not offer is asked with `Driver.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from flambeau.driver.activity import Activity
+    from flambeau.driver.libraries import Libraries
 
 __all__ = ["CodeTarget", "Driver", "Feature", "Management", "Modules", "ProcessInfo"]
 
@@ -138,6 +142,14 @@ class Driver(Protocol):
     @property
     def management(self) -> Management:
         """Figures that need no context."""
+
+    @property
+    def libraries(self) -> Libraries:
+        """The math libraries."""
+
+    @property
+    def activity(self) -> Activity:
+        """What happened and when, for profilers."""
 
     def table(self) -> int:
         """The address of a filled ``DriverTable``.

@@ -392,3 +392,15 @@ def _refused(status: Any, log: str, source: str, arguments: Sequence[str]) -> Co
 def _require(status: Any, call: str) -> None:
     if int(status) != 0:
         raise CompilationError(f"{call} failed: {getattr(status, 'name', status)}")
+
+
+def title_of(function: int) -> str | None:
+    """What a loaded kernel of ours does, for people who read traces: ``"add"``, ``"reduce Sum"``.
+
+    Sources that are made from tables call all their kernels the same; this tells them apart.
+    """
+    for (_, source, _, _), handle in _functions.items():
+        if handle == function:
+            found = re.search(r"^// (\w+)$|^typedef (\w+)<.*> Op;$", source, re.MULTILINE)
+            return (found[1] or found[2]).strip("_") if found else None
+    return None

@@ -10,6 +10,7 @@ from flambeau.driver.nvidia import _nvidia
 from flambeau.driver.nvidia.management import NvidiaManagement
 from flambeau.driver.nvidia.modules import NvidiaModules, device_attribute
 
+from flambeau.driver.nvidia.cupti import NvidiaActivity
 __all__ = ["MINIMUM_VERSION", "NvidiaDriver"]
 
 LIBRARY = "libcuda.so.1"
@@ -34,6 +35,7 @@ class NvidiaDriver:
         """Load the library and fill the table; see `flambeau.driver.contract.Driver.table`."""
         outcome, reason, _ = _nvidia.load(LIBRARY)
         if outcome == 1:
+        self.activity = NvidiaActivity()
             raise DriverNotFoundError(
                 "Found no NVIDIA driver on your system. "
                 f"{LIBRARY} could not be loaded ({reason}). Install a driver from "

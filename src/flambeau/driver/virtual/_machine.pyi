@@ -41,6 +41,30 @@ def reset(code: object) -> None:
 def explain(status: int) -> str | None:
     """What is known of a failure: of this thread's last call, else of the last work that failed so."""
 
+def submit_library_call(
+    name: str,
+    function: Callable[[], object],
+    ranges: Iterable[tuple[int, int, bool]],
+    bytes: float,
+    operations: float,
+    stream: int,
+) -> None:
+    """Queue a library's call on a stream of the current context, or capture it.
+
+    Parameters
+    ----------
+    name
+        What graphs, traces and reports call it.
+    function
+        Computes it, on the executor thread; once for each replay of a graph.
+    ranges
+        Address, bytes and whether it writes there, of all that it touches.
+    bytes, operations
+        What its modelled time comes from.
+    stream
+        The ``CUstream``.
+    """
+
 def clock() -> int:
     """The host's modelled time in nanoseconds since the machine started; 0 before."""
 
@@ -49,6 +73,28 @@ def device_uuid(name: str, index: int) -> str:
 
 def visible_devices(variable: str | None, uuids: Sequence[str]) -> list[int]:
     """Which devices a value of ``CUDA_VISIBLE_DEVICES`` shows, in its order; None: unset."""
+
+def set_tracing(on: bool) -> None:
+    """Begin to note what devices do and what the host calls, or stop."""
+
+def take_trace() -> tuple[
+    list[
+        tuple[
+            int, str, int, int, int, int, int, int, int, int, int, str,
+            tuple[int, int, int], tuple[int, int, int], int, int, int, int,
+        ]
+    ],
+    list[tuple[str, int, int, int, int]],
+]:  # fmt: skip
+    """Work done and calls made since the last time.
+
+    Of work: type of node, name, device, stream, correlation, graph, node, time of submission, start,
+    end, bytes, path, grid, block, dynamic and static shared memory, registers, function. Of a call: name,
+    correlation, thread, start, end. Times are nanoseconds of `clock`.
+    """
+
+def stream_number(handle: int) -> int:
+    """A stream's number in traces: 7 for a default stream, 0 if there is no such stream."""
 
 def used_bytes(physical: int) -> int:
     """Bytes in use on a device, by index before ``CUDA_VISIBLE_DEVICES``."""

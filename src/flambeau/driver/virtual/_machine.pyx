@@ -55,6 +55,31 @@ cdef extern from "flambeau/driver/virtual/entries/table.hpp" namespace "flambeau
     uint64_t used_bytes_of(int physical)
     CUresult lose(int ordinal, CUresult status)
     cdef cppclass KernelEngine:
+    cdef cppclass WorkDescription:
+        int type
+        CUfunction function
+        unsigned grid[3]
+        unsigned block[3]
+        unsigned dynamic_shared, static_shared, registers
+        uint64_t bytes
+        const char* path
+    cdef cppclass TracePlace:
+        unsigned stream, graph, node
+        uint64_t correlation
+    cdef cppclass TracedWork:
+        string name
+        WorkDescription what
+        int device
+        TracePlace place
+        uint64_t submitted, start, end
+    cdef cppclass TracedCall:
+        const char* name
+        uint64_t correlation
+        long thread
+        uint64_t start, end
+    void change_tracing "flambeau::vgpu::set_tracing"(cbool)
+    void move_trace "flambeau::vgpu::take_trace"(vector[TracedWork]&, vector[TracedCall]&)
+    unsigned traced_stream(uint64_t)
         void (*run)(const Launch*, Outcome*) noexcept nogil
         const KernelInfo* (*info)(const KernelCode*) noexcept nogil
     KernelEngine& kernel_engine()
@@ -310,6 +335,38 @@ cdef void _prepare(uint64_t function) noexcept nogil:
             code = 0
             try:
                 warnings.warn(f"a kernel cannot be checked: {error}", RuntimeWarning, stacklevel=1)
+def set_tracing(bint on):
+    with nogil:
+        change_tracing(on)
+
+
+def take_trace():
+    cdef vector[TracedWork] work
+    cdef vector[TracedCall] calls
+    cdef const TracedWork* w
+    cdef size_t i
+    with nogil:
+        move_trace(work, calls)
+    done = []
+    for i in range(work.size()):
+        w = &work[i]
+        done.append((
+            w.what.type, w.name.decode(errors="replace"), w.device, w.place.stream,
+            w.place.correlation, w.place.graph, w.place.node, w.submitted, w.start, w.end,
+            w.what.bytes, (<bytes>w.what.path).decode(),
+            (w.what.grid[0], w.what.grid[1], w.what.grid[2]),
+            (w.what.block[0], w.what.block[1], w.what.block[2]),
+            w.what.dynamic_shared, w.what.static_shared, w.what.registers,
+            <uintptr_t>w.what.function))
+    return done, [
+        ((<bytes>calls[i].name).decode(), calls[i].correlation, calls[i].thread, calls[i].start,
+         calls[i].end) for i in range(calls.size())]
+
+
+def stream_number(uint64_t handle):
+    return traced_stream(handle)
+
+
             except Warning:
                 pass
         change_watched(function, <const KernelCode*><uintptr_t>code)

@@ -77,6 +77,7 @@ inline void Machine::execute(std::unique_lock<std::mutex> &lock, const NodePtr &
   lock.lock();
   node->end = start + report.duration;
   engines.occupy(engine, node->end);
+  if (tracing()) tracer().note(*node, context.device->ordinal, start);
   if (report.status != CUDA_SUCCESS) {
     fail(context, report.status, report.fault + " It was submitted to " + node->stream_name + ".");
   }

@@ -14,6 +14,7 @@
 #include "ipc/shared_event.hpp"
 #include "memory/host.hpp"
 #include "scheduler.hpp"
+#include "trace.hpp"
 
 namespace flambeau::vgpu {
 
@@ -104,8 +105,8 @@ class Machine {
   NodePtr new_node(Stream &stream);
   void insert(Stream &stream, const NodePtr &node, const NodePtr &also_after);
   void enter(const NodePtr &node);
-  NodePtr submit_step(Stream &stream, const GraphExec::Step &step, const std::vector<NodePtr> &made,
-                      const NodePtr &start);
+  NodePtr submit_step(Stream &stream, const GraphExec &exec, const GraphExec::Step &step,
+                      const std::vector<NodePtr> &made, const NodePtr &start);
   void make_ready(const NodePtr &node, std::vector<NodePtr> &finished);
   void finish(const NodePtr &node);
   void settle_remote();

@@ -24,15 +24,24 @@ inline thread_local Refusal last_refusal;
 
 class Call {
  public:
-  explicit Call(Nanoseconds cost = CALL_COST) : status_(process().gate.load()) {
+  // `name` is for traces: that of the entry that makes this object.
+  explicit Call(Nanoseconds cost = CALL_COST, const char *name = __builtin_FUNCTION())
+      : status_(process().gate.load()) {
     last_refusal.status = CUDA_SUCCESS;
     if (status_ != CUDA_SUCCESS) return;
     if (checking()) stack_of_call = present_stack();
     machine_ = process().machine.load();
     lock_ = std::unique_lock<std::mutex>(machine_->mutex);
+    if (cost && tracing()) begin_trace(name);
     machine_->clock.advance(cost);
     machine_->last_call = std::chrono::steady_clock::now();
   }
+
+  ~Call() {
+    if (traced_) end_trace();
+  }
+  Call(const Call &) = delete;
+  Call &operator=(const Call &) = delete;
 
   bool failed() const { return status_ != CUDA_SUCCESS; }
   CUresult status() const { return status_; }
@@ -138,6 +147,20 @@ class Call {
     return failed() ? nullptr : context;
   }
 
+  void begin_trace(const char *name) {
+    traced_ = name;
+    began_ = machine_->clock.now();
+    correlation_ = current_correlation = ++tracer().correlations;
+  }
+  void end_trace() {
+    if (!lock_.owns_lock()) lock_.lock();
+    tracer().calls.push_back({traced_, correlation_, system_thread(), began_, machine_->clock.now()});
+    current_correlation = 0;
+  }
+
+  const char *traced_ = nullptr;   // the entry's name, if this call is traced
+  Nanoseconds began_ = 0;
+  std::uint64_t correlation_ = 0;
   CUresult status_;
   Machine *machine_ = nullptr;
   std::unique_lock<std::mutex> lock_;

@@ -116,8 +116,9 @@ inline CUresult MemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdevicept
 }
 
 template <class Value>
-CUresult fill(CUdeviceptr to, Value value, std::size_t count, CUstream s) {
-  Call call(SUBMISSION_COST);
+CUresult fill(CUdeviceptr to, Value value, std::size_t count, CUstream s,
+              const char *entry = __builtin_FUNCTION()) {
+  Call call(SUBMISSION_COST, entry);
   Stream *stream = work_stream(call, s);
   if (!stream) return call.status();
   if (count == 0) return CUDA_SUCCESS;

@@ -110,9 +110,9 @@ inline void make_watched(CUfunction handle) {
 }
 
 inline CUresult launch(CUfunction handle, const LaunchShape &shape, CUstream s, void **parameters,
-                       void **extra) {
+                       void **extra, const char *entry = __builtin_FUNCTION()) {
   if (checking()) make_watched(handle);
-  Call call(SUBMISSION_COST);
+  Call call(SUBMISSION_COST, entry);
   const Function *f = function_of(call, handle);
   Stream *stream = work_stream(call, s);
   if (!f || !stream) return call.status();

@@ -56,6 +56,7 @@ inline CUresult StreamCreateWithPriority(CUstream *handle, unsigned flags, int p
   stream->priority = std::max(GREATEST_PRIORITY, std::min(LEAST_PRIORITY, priority));
   stream->name = "stream " + std::to_string(++call.machine().streams_made) + " of device " +
                  std::to_string(context->device->ordinal);
+  stream->trace_number = 12 + static_cast<unsigned>(call.machine().streams_made);
   *handle = reinterpret_cast<CUstream>(stream.get());
   context->streams.insert(stream.get());
   call.machine().streams[*handle] = std::move(stream);

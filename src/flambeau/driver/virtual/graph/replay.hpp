@@ -14,6 +14,7 @@ class ReplayTask final : public Task {
   bool compiled() const override { return task_->compiled(); }
   bool brief() const override { return task_->brief(); }
   int poll_patience() const override { return task_->poll_patience(); }
+  void describe(WorkDescription &work) const override { task_->describe(work); }
   void run(Machine &machine, Context &context, Nanoseconds start, Report &report) override {
     task_->ticket = ticket;
     task_->run(machine, context, start, report);
@@ -35,11 +36,14 @@ inline void record_event(Event &event, const NodePtr &marker, std::uint64_t tick
   }
 }
 
-inline NodePtr Machine::submit_step(Stream &stream, const GraphExec::Step &step,
+inline NodePtr Machine::submit_step(Stream &stream, const GraphExec &exec, const GraphExec::Step &step,
                                     const std::vector<NodePtr> &made, const NodePtr &start) {
   NodePtr node = new_node(stream);
   node->context = step.context;
   node->stream_name = "a graph that was captured on " + step.stream_name + " and launched on " + stream.name;
+  node->trace.stream = step.trace_number;
+  node->trace.graph = exec.id;
+  node->trace.node = step.node;
   if (step.task) node->task = std::make_unique<ReplayTask>(step.task);
   if (step.after.empty()) add_edge(start, node);
   for (const unsigned index : step.after) add_edge(made[index], node);
@@ -59,7 +63,7 @@ inline NodePtr Machine::submit_graph(Stream &stream, GraphExec &exec) {
   made.reserve(exec.steps.size());
   NodePtr end = new_node(stream);
   for (const GraphExec::Step &step : exec.steps) {
-    made.push_back(submit_step(stream, step, made, start));
+    made.push_back(submit_step(stream, exec, step, made, start));
     if (step.leaf) add_edge(made.back(), end);
   }
   insert(stream, end, nullptr);

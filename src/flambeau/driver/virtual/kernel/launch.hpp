@@ -41,7 +41,10 @@ class KernelTask final : public Task {
   }
 
   void describe(WorkDescription &work) const override {
-    work.name = kernel_engine().info(code_)->name;
+    const ptx::KernelInfo &info = *kernel_engine().info(code_);
+    work.name = info.name;
+    work.static_shared = info.static_shared;
+    work.registers = info.registers;
     work.function = function_;
     std::copy(shape_.grid, shape_.grid + 3, work.grid);
     std::copy(shape_.block, shape_.block + 3, work.block);

@@ -32,6 +32,16 @@ inline Nanoseconds transfer_duration(const Transfer &t, const Model &m) {
   return COPY_OVERHEAD + transfer_time(2 * bytes, m.memory_bandwidth);
 }
 
+inline const char *transfer_path(const Transfer &t) {
+  switch (t.direction) {
+    case Direction::HostToDevice: return t.pageable ? "HtoD (Pageable -> Device)" : "HtoD (Pinned -> Device)";
+    case Direction::DeviceToHost: return t.pageable ? "DtoH (Device -> Pageable)" : "DtoH (Device -> Pinned)";
+    case Direction::BetweenDevices: return "PtoP (Device -> Device)";
+    case Direction::WithinDevice: break;
+  }
+  return "DtoD (Device -> Device)";
+}
+
 inline std::string describe_bad_range(Machine &machine, const char *what, std::uint64_t address,
                                       std::uint64_t bytes) {
   char text[128];
@@ -63,7 +73,11 @@ class CopyTask final : public Task {
     return Engine::None;
   }
 
-  void describe(WorkDescription &work) const override { work.type = NODE_MEMCPY; }
+  void describe(WorkDescription &work) const override {
+    work.type = NODE_MEMCPY;
+    work.bytes = transfer_.bytes;
+    work.path = transfer_path(transfer_);
+  }
   std::uint64_t staged_bytes() const override { return staged_ ? transfer_.bytes : 0; }
 
   void run(Machine &machine, Context &context, Nanoseconds, Report &report) override {
@@ -101,7 +115,10 @@ class CopyTask final : public Task {
 template <class Value> class FillTask final : public Task {
  public:
   FillTask(std::uint64_t to, Value value, std::uint64_t count) : to_(to), count_(count), value_(value) {}
-  void describe(WorkDescription &work) const override { work.type = NODE_MEMSET; }
+  void describe(WorkDescription &work) const override {
+    work.type = NODE_MEMSET;
+    work.bytes = count_ * sizeof(Value);
+  }
 
   void run(Machine &machine, Context &context, Nanoseconds, Report &report) override {
     const std::uint64_t bytes = count_ * sizeof(Value);

@@ -66,6 +66,8 @@ struct Node {
   std::shared_ptr<SharedEvent> publishes, awaits;
   std::uint64_t ticket = 0;
   TicketPtr check;   // while a check is on
+  TracePlace trace;
+  Nanoseconds submitted = 0;   // while somebody traces
 
   bool is_marker() const { return !task; }
 };

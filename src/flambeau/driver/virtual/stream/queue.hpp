@@ -21,6 +21,7 @@ struct Stream {
   bool legacy = false;   // the default stream, which waits for all blocking ones and they for it
   NodePtr last;          // the newest node; null while nothing was ever submitted
   std::string name;
+  unsigned trace_number = 7;   // in traces; 7 is a default stream
   std::uint32_t number = 0, steps = 0;   // as the checks count; 0: not seen yet
 
   std::shared_ptr<Capture> capture;    // that it belongs to; null: its work runs
