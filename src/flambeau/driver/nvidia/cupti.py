@@ -76,7 +76,7 @@ class NvidiaActivity:
         except cupti.cuptiError as error:
             raise RuntimeError(
                 f"CUPTI refused to collect activities: {error}. Another profiler may be attached, "
-                "or this user may not read performance counters (NVIDIA calls that ERR_NVGPUCTRPERM)."
+                "or this user may not read performance counters (ERR_NVGPUCTRPERM)."
             ) from error
 
     def stop(self) -> Activities:
