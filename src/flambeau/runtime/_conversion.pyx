@@ -95,31 +95,31 @@ def pin_memory(Tensor self, device=None):
     return _fresh(made, self)
 
 
-def record_stream(Tensor self, stream):
+def record_stream(Tensor self, s):
     """Declare that a stream works on this tensor too.
 
-    When the tensor dies, its memory is given out again only after `stream` has passed the point
+    When the tensor dies, its memory is given out again only after `s` has passed the point
     that it has reached then. Without this only the stream that it was made on is waited for.
 
     Parameters
     ----------
-    stream
+    s
         A `flambeau.cuda.Stream`, or an object with ``__cuda_stream__``.
 
     Raises
     ------
     RuntimeError
-        The tensor is in host memory, or `stream` is no stream.
+        The tensor is in host memory, or `s` is no stream.
     """
     cdef CUstream handle
     cdef int device
     if self.device_index < 0:
         raise RuntimeError("record_stream is for tensors in device memory; this one is on the cpu, whose "
                            "memory needs no stream: keep the tensor until the copy is done")
-    if stream is None:
+    if s is None:
         raise RuntimeError("record_stream needs a stream, not None; the current one is "
                            "torch.cuda.current_stream()")
-    resolve_stream(stream, &handle, &device)
+    resolve_stream(s, &handle, &device)
     if self.storage != NULL:
         _allocator.record_stream_of(self.storage, handle, device)
 
@@ -183,7 +183,7 @@ def cpu(Tensor self, memory_format=None):
     return _to(self, -1, self.scalar_type, False, False, memory_format)
 
 
-def cuda(Tensor self, device=None, non_blocking=False, memory_format=None):
+def cuda(Tensor self, device=None, non_blocking=False, memory_format=_dtype.preserve_format):
     """The tensor if it is on that CUDA device, else a copy there.
 
     Parameters

@@ -148,7 +148,7 @@ class Tensor:
         """How many elements into its storage this tensor begins."""
     def untyped_storage(self) -> UntypedStorage:
         """The memory behind this tensor and its views, as bytes."""
-    def record_stream(self, stream: Any) -> None:
+    def record_stream(self, s: Any) -> None:
         """Declare that a stream works on this tensor too."""
     def storage(self) -> TypedStorage:
         """The memory behind this tensor and its views, as elements of its dtype."""
@@ -281,7 +281,7 @@ class Tensor:
         self,
         device: Any = None,
         non_blocking: _bool = False,
-        memory_format: _memory_format | None = None,
+        memory_format: _memory_format | None = ...,
     ) -> Tensor:
         """The tensor if it is on that CUDA device, else a copy there."""
     def type(self, dtype: Any = None, non_blocking: _bool = False, **kwargs: Any) -> Any:
