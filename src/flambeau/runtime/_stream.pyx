@@ -2,6 +2,7 @@
 # distutils: language = c++
 # cython: embedsignature=False
 """Streams: queues of work on a device, and which one is current."""
+cimport cython
 from libc.stdint cimport uintptr_t
 
 from flambeau.driver._table cimport (
@@ -241,6 +242,16 @@ cdef class BaseStream:
                 break
 
 
+# A plain built-in: it binds to nothing, so the class and its instances call it alike.
+@cython.binding(False)
+def _priority_range():
+    """priority_range()\n--\n
+    The lowest and the highest priority, as numbers: ``(0, -3)`` or fewer steps."""
+    _state.require_initialized()
+    _state.ensure_context(_state.thread_state().device)
+    return (0, _stream_pool.lowest_priority())
+
+
 cdef class Stream(BaseStream):
     """Stream(device=None, priority=0, **kwargs)\n--\n
     A queue of work on a device (``CUstream``): in order inside, at the same time as others.
@@ -279,13 +290,7 @@ cdef class Stream(BaseStream):
         """
         wait_for_stream(self, stream)
 
-    @staticmethod
-    def priority_range():
-        """priority_range()\n--\n
-        The lowest and the highest priority, as numbers: ``(0, -3)`` or fewer steps."""
-        _state.require_initialized()
-        _state.ensure_context(_state.thread_state().device)
-        return (0, _stream_pool.lowest_priority())
+    priority_range = _priority_range
 
 
 cdef int wait_for_stream(BaseStream stream, other) except -1:
