@@ -1,61 +1,225 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the CPU takes for a virtual GPU's work: ``python -m benchmarks.virtual``."""
+"""How long the CPU takes for a virtual GPU's work: ``python -m benchmarks.virtual``.
+
+Each row is measured in turn with NumPy on the same data, the best of several alternations, because
+a shared machine disturbs absolute times more than ratios. With ``numba`` installed, one kernel also
+runs in its CUDA simulator.
+"""
 
 from __future__ import annotations
 
 import os
-import statistics
+import subprocess
+import sys
+import tempfile
 import time
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ELEMENTS = 1_000_000
+ELEMENTS = 1 << 20
 TURNS = 15
 
 
+@dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Parameters
+    ----------
+    name
+        What people read.
+    ours
+        Hands work to the virtual GPU.
+    theirs
+        NumPy's way; None if there is none.
+    mark
+        The ratio to stay below, if one was set.
+    """
+
+    name: str
+    ours: Callable[[], object]
+    theirs: Callable[[], object] | None
+    mark: float | None = None
+
+
 def milliseconds(work: Callable[[], object]) -> float:
-    """Median wall time of a call."""
+    """Wall time of one call."""
+    start = time.perf_counter()
     work()
-    times = []
-    for _ in range(TURNS):
+    return (time.perf_counter() - start) * 1e3
+
+
+def measure(row: Row, turns: int = TURNS) -> tuple[float, float]:
+    """The best time of both, measured in turn; NumPy's is 0 where there is none."""
+    theirs = row.theirs or (lambda: None)
+    row.ours()
+    theirs()
+    times = [(milliseconds(row.ours), milliseconds(theirs)) for _ in range(turns)]
+    return min(t[0] for t in times), min(t[1] for t in times)
+
+
+def operations(torch: Any) -> list[Row]:
+    """The library's own operations."""
+    a, b = (np.ones(ELEMENTS, np.float32) for _ in range(2))
+    x, y = (torch.ones(ELEMENTS, device="cuda") for _ in range(2))
+    return [
+        Row("a + b", lambda: x + y, lambda: a + b),
+        Row("a.exp()", x.exp, lambda: np.exp(a)),
+        Row("a.sum()", x.sum, lambda: a.sum(dtype=np.float64)),
+    ]
+
+
+def kernels(torch: Any) -> list[Row]:
+    """Kernels as users write them."""
+    import ml_dtypes
+
+    from benchmarks import virtual_kernels as k
+
+    def launch(source: str, name: str, grid: int, *args: object) -> Callable[[], object]:
+        kernel = torch.cuda._compile_kernel(source, name)
+        return lambda: kernel(grid=(grid, 1, 1), block=(256, 1, 1), args=list(args))
+
+    n = ELEMENTS
+    rng = np.random.default_rng(5)
+    a, b = (rng.standard_normal(n, np.float32) for _ in range(2))
+    x, y, z = (torch.from_numpy(v).cuda() for v in (a, b, np.zeros_like(a)))
+    a16, b16 = a.astype(ml_dtypes.bfloat16), b.astype(ml_dtypes.bfloat16)
+    x16, y16, z16 = x.bfloat16(), y.bfloat16(), z.bfloat16()
+    whole = rng.integers(1, 1 << 20, n >> 4, np.int32)
+    start, steps = torch.from_numpy(whole).cuda(), torch.from_numpy(np.zeros_like(whole)).cuda()
+    rows = a.reshape(-1, 1024)
+    random = np.random.Generator(np.random.Philox(7))
+    return [
+        Row("add, float4", launch(k.ADD, "add", n // 1024, x, y, z, n // 4), lambda: a + b, 1.2),
+        Row("add, bf16", launch(k.BF16, "add", n // 256, x16, y16, z16, n), lambda: a16 + b16, 1.5),
+        Row(
+            "Philox, uniform",
+            launch(k.PHILOX, "uniform", n // 1024, z, n // 4, 7),
+            lambda: random.random(n, np.float32),
+            0.25,
+        ),
+        Row(
+            f"divergent loop, {whole.size:,}",
+            launch(k.COLLATZ, "steps", whole.size // 256, start, steps, whole.size),
+            lambda: k.numpy_steps(whole),
+            0.1,
+        ),
+        Row(
+            "softmax, 1,024 columns",
+            launch(k.SOFTMAX, "softmax", rows.shape[0], x, z, 1024),
+            lambda: k.numpy_softmax(rows),
+            25,
+        ),
+    ]
+
+
+def loading() -> tuple[float, float]:
+    """Milliseconds to load a kernel that was never compiled, and one that was: the best of some."""
+    from benchmarks import virtual_kernels as k
+    from flambeau.cuda._compiled_kernel import _nvrtc_compile
+    from flambeau.driver.virtual.ptx.loader import load
+
+    image, _ = _nvrtc_compile(k.SOFTMAX, "softmax")
+    text = image.decode().rstrip("\0")
+    memory = np.zeros(1 << 16, np.uint8)  # for module variables
+
+    def once(comment: int) -> float:
         start = time.perf_counter()
-        work()
-        times.append((time.perf_counter() - start) * 1e3)
-    return statistics.median(times)
+        module = load(f"{text}\n// {comment}", lambda *_: memory.ctypes.data)
+        elapsed = (time.perf_counter() - start) * 1e3
+        module.close()
+        return elapsed
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.dict(os.environ, FLAMBEAU_CACHE_DIR=folder),
+    ):
+        cold = [once(n) for n in range(TURNS)]
+        return min(cold), min(once(n) for n in range(TURNS))
+
+
+SIMULATED = """
+import os, sys, time
+os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
+import numpy as np
+from numba import cuda
+
+@cuda.jit
+def add(a, b, c, n):
+    i = cuda.grid(1)
+    if i < n:
+        c[i] = a[i] + b[i]
+
+n = int(sys.argv[1])
+a, b, c = (np.ones(n, np.float32) for _ in range(3))
+add[-(-n // 256), 256](a, b, c, n)
+start = time.perf_counter()
+add[-(-n // 256), 256](a, b, c, n)
+print((time.perf_counter() - start) * 1e3)
+"""
+
+
+def simulator(torch: Any) -> tuple[float, float] | None:
+    """Milliseconds for one element-by-element addition here and in Numba's CUDA simulator.
+
+    ``BENCH_NUMBA_PYTHON`` names a Python with Numba, where this one has none.
+    """
+    from benchmarks import virtual_kernels as k
+
+    n = 1 << 14
+    python = os.environ.get("BENCH_NUMBA_PYTHON", sys.executable)
+    done = subprocess.run(
+        [python, "-c", SIMULATED, str(n)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        return None
+    kernel = torch.cuda._compile_kernel(k.SCALAR_ADD, "add")
+    x, y, z = (torch.ones(n, device="cuda") for _ in range(3))
+
+    def ours() -> None:
+        kernel(grid=(n // 256, 1, 1), block=(256, 1, 1), args=[x, y, z, n])
+        torch.cuda.synchronize()
+
+    ours()
+    return min(milliseconds(ours) for _ in range(TURNS)), float(done.stdout)
 
 
 def main() -> None:
     """Measure and print a Markdown table."""
     os.environ.setdefault("FLAMBEAU_VIRTUAL", "h200:1")
-    import numpy as np
-
     import flambeau
 
-    a, b = (np.ones(ELEMENTS, np.float32) for _ in range(2))
-    x, y = (flambeau.ones(ELEMENTS, device="cuda") for _ in range(2))
+    print(f"### {ELEMENTS:,} elements, ms until the work is done\n")
+    print(f"On {flambeau.cuda.get_device_name()}, {os.cpu_count()} CPU cores; best of {TURNS}.\n")
+    print(f"| | flambeau {flambeau.__version__} | NumPy {np.__version__} | ratio | mark |")
+    print("|---|---|---|---|---|")
+    synchronize = flambeau.cuda.synchronize
+    for row in [*operations(flambeau), *kernels(flambeau)]:
 
-    def on_gpu(work: Callable[[], object]) -> Callable[[], None]:
-        def run() -> None:
+        def ours(work: Callable[[], object] = row.ours) -> None:
             work()
-            flambeau.cuda.synchronize()
+            synchronize()
 
-        return run
-
-    rows = {
-        "a + b": (on_gpu(lambda: x + y), lambda: a + b),
-        "a.exp()": (on_gpu(x.exp), lambda: np.exp(a)),
-        "a.sum()": (on_gpu(x.sum), lambda: a.sum(dtype=np.float64)),
-    }
-    print(f"### {ELEMENTS:,} floats, ms until the work is done\n")
-    print(f"On {flambeau.cuda.get_device_name()}, {os.cpu_count()} CPU cores.\n")
-    print(
-        f"| | flambeau {flambeau.__version__} | NumPy {np.__version__} | ratio |\n|---|---|---|---|"
-    )
-    for name, (ours, numpys) in rows.items():
-        mine, theirs = milliseconds(ours), milliseconds(numpys)
-        print(f"| {name} | {mine:.2f} | {theirs:.2f} | {mine / theirs:.1f} |")
+        mine, theirs = measure(Row(row.name, ours, row.theirs))
+        mark = "" if row.mark is None else f"≤ {row.mark}"
+        print(
+            f"| {row.name} | {mine:.2f} | {theirs:.2f} | {mine / theirs:.2f} | {mark} |", flush=True
+        )
+    cold, cached = loading()
+    print(f"\nA kernel loads in {cold:.1f} ms when compiled, {cached:.1f} ms from the cache (≤ 5).")
+    pair = simulator(flambeau)
+    if pair is not None:
+        mine, theirs = pair
+        print(
+            f"One addition: {mine:.3f} ms, in Numba's CUDA simulator {theirs:.0f} ms: "
+            f"{theirs / mine:.0f} times faster (≥ 100)."
+        )
 
 
 if __name__ == "__main__":

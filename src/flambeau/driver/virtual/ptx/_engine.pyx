@@ -40,6 +40,7 @@ cdef extern from *:
     // Offsets that lowered code is written with.
     const Field *layout_fields(std::size_t &count) {
       static const Field fields[] = {
+        FLAMBEAU_FIELD(Context, origin),
         FLAMBEAU_FIELD(Context, parameters), FLAMBEAU_FIELD(Context, globals),
         FLAMBEAU_FIELD(Context, shared), FLAMBEAU_FIELD(Context, shared_size),
         FLAMBEAU_FIELD(Context, sites), FLAMBEAU_FIELD(Context, local),

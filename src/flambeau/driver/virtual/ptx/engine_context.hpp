@@ -12,7 +12,7 @@
 namespace flambeau::ptx {
 
 // Goes up when fields keep their places but change their meaning, so that kept code is not used.
-constexpr int LAYOUT_VERSION = 6;
+constexpr int LAYOUT_VERSION = 7;
 
 enum class Access : std::uint32_t { read, write, atomic, trap, assertion, call };
 
@@ -58,6 +58,7 @@ struct Job;
 
 // What one worker (and in kernels that yield, one block) runs with.
 struct Context {
+  const void *origin = nullptr;  // address 0: where offsets of loops that are understood begin
   const void *parameters;
   const std::uint64_t *globals;
   unsigned char *shared;

@@ -68,8 +68,8 @@ def compile_ir(text: str) -> bytes:
     module.triple = llvm.get_process_triple()
     module.data_layout = str(machine.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION)
-    options.loop_vectorization = False
-    options.slp_vectorization = False
+    options.loop_vectorization = True
+    options.slp_vectorization = True
     options.loop_unrolling = False
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)

@@ -22,6 +22,12 @@ __all__ = ["Allocate", "LoadedModule", "load"]
 
 Allocate = Callable[[int, int, bytes], int]
 _serial = itertools.count()
+METADATA = (
+    "!0 = !{}",
+    '!1 = !{!"branch_weights", i32 100000, i32 1}',
+    "!2 = distinct !{}",  # the accesses of rows of threads
+    '!3 = !{!"llvm.loop.parallel_accesses", !2}',
+)
 
 
 @cache
@@ -135,7 +141,7 @@ def translate(
         texts.append(text)
         kernels.append(asdict(kernel))
         declarations.update(program.unit.declarations.values())
-    head = ["!0 = !{}", '!1 = !{!"branch_weights", i32 100000, i32 1}', *sorted(declarations)]
+    head = [*METADATA, *sorted(declarations)]
     image = compile_ir("\n".join((*head, *texts))) if texts else b""
     used = {name for kernel in kernels for name in kernel["globals"]}
     # the compiler puts its working directory in front of names that exist only in memory

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flambeau.driver.virtual.ptx.approximation import power_of_two
 from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, lowers
 from flambeau.driver.virtual.ptx.rounding import (
     MODES,
@@ -154,11 +155,13 @@ def reciprocal_root(f: Lowering, i: Instruction) -> None:
     result(f, i, value)
 
 
-HELPERS = {"sin": "fl_sin", "cos": "fl_cos", "ex2": "fl_exp2", "lg2": "fl_log2", "tanh": "fl_tanh"}
+HELPERS = {"sin": "fl_sin", "cos": "fl_cos", "lg2": "fl_log2", "tanh": "fl_tanh"}
 
 
 def transcendental(f: Lowering, opcode: str, value: str) -> str:
-    """The C library's function on an f32."""
+    """An elementary function of an f32; all but ``ex2`` are the C library's."""
+    if opcode == "ex2":
+        return power_of_two(f, value)
     name = HELPERS[opcode]
     f.unit.declare(name, "declare float {}(float) nounwind memory(none)")
     return f.call("float", name, f"float {value}")

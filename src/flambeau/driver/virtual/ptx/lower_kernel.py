@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from flambeau.driver.virtual.ptx import (  # noqa: F401  the families fill the table
     lower_control,
     lower_convert,
@@ -18,8 +20,11 @@ from flambeau.driver.virtual.ptx.cfg import Block, Graph, step, writes
 from flambeau.driver.virtual.ptx.inline import YIELDING
 from flambeau.driver.virtual.ptx.lower_control import THREAD_PARAMETERS
 from flambeau.driver.virtual.ptx.lower_warp import SPINNING
-from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, Unit, width
+from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, Phase, Unit, width
 from flambeau.driver.virtual.ptx.syntax import Function, Instruction, Label, Register
+
+if TYPE_CHECKING:
+    from flambeau.driver.virtual.ptx.rows import RowPlan
 
 __all__ = ["FunctionLowering"]
 
@@ -49,10 +54,21 @@ class FunctionLowering(Lowering):
     ----------
     unit, function
         The kernel that it belongs to, and the function.
+    phase, plan
+        What it is lowered for, and how its threads run in rows, if they do.
     """
 
-    def __init__(self, unit: Unit, function: Function) -> None:
-        super().__init__(unit, function)
+    def __init__(
+        self,
+        unit: Unit,
+        function: Function,
+        phase: Phase = Phase.CHECKED,
+        plan: RowPlan | None = None,
+    ) -> None:
+        super().__init__(unit, function, phase)
+        self.plan = None if phase is Phase.CHECKED else plan
+        self.splits = self.plan is not None and self.plan.split
+        self.recorded = 0  # values of a survey
         self.graph = Graph(function)
         self.spins = {loop.header for loop in self.graph.loops if self.graph.polls(loop)}
         self.resume_labels: list[str] = []
@@ -185,15 +201,22 @@ class FunctionLowering(Lowering):
     def lower(self) -> str:
         """The LLVM function's text."""
         for block in self.graph.blocks:
-            self._block(block)
+            if self.plan is None or block.index in self.plan.kept:
+                self._block(block)
         body, self.lines = self.lines, []
         self._prologue()
         head, self.lines = self.lines, []
-        name = f'"{self.unit.prefix}.{self.function.name}"'
+        name = f'"{self.unit.prefix}.{self.function.name}{self.phase.value}"'
         inline = "alwaysinline " if self.function.is_entry else ""
         parameters = THREAD_PARAMETERS
         if self.function.is_entry:
             parameters += ", i32 %state"
+            if (
+                self.phase is not Phase.CHECKED
+            ):  # when inlined, it would hide that rows are parallel
+                parameters = parameters.replace(" noalias", "")
+            if self.phase is Phase.SURVEY:
+                parameters += ", ptr %record"
         else:
             pointers = (*self.function.results, *self.function.parameters)
             parameters = ", ".join((parameters, *(f'ptr %"{v.name}"' for v in pointers)))
@@ -221,6 +244,9 @@ class FunctionLowering(Lowering):
                 self.emit(f'%"{variable.name}" = alloca [{size} x i8], align 16')
         self.emit("%carry = alloca i1")
         self.emit("store i1 false, ptr %carry")
+        if self.phase is Phase.SURVEY:
+            self.emit("%good = alloca i1")
+            self.emit("store i1 true, ptr %good")
         for name in sorted(self.graph.blocks[0].live_in):  # may be read before it is written
             self.emit(f"store {self.kind(name)} zeroinitializer, ptr {self.slots[name]}")
         if self.spins:
@@ -240,10 +266,43 @@ class FunctionLowering(Lowering):
             self._spin(block)
         branch = block.branch
         for instruction in block.instructions:
-            if instruction is not branch:
+            if instruction is not branch and not self._unknown(instruction):
                 self.current = instruction
                 self.instruction(instruction)
         self._leave(block, branch)
+
+    def instruction(self, instruction: Instruction) -> None:
+        """Lower an instruction; in a survey, note the operands that must not wrap."""
+        watched = None if self.plan is None else self.plan.watched
+        if self.phase is Phase.SURVEY and watched:
+            for operand in watched.get(id(instruction), ()):
+                kind = f"i{operand.bits}"
+                value = self.read(instruction.operands[operand.operand], kind)
+                if operand.bits < 64:
+                    verb = "sext" if operand.signed else "zext"
+                    value = self.value(f"{verb} {kind} {value} to i64")
+                self.record(value)
+        super().instruction(instruction)
+
+    def record(self, value: str) -> None:
+        """In a survey of three threads: note a value that must be linear along the row."""
+        if self.phase is Phase.SURVEY and self.plan is not None and self.plan.watched is not None:
+            at = self.value(f"getelementptr i64, ptr %record, i64 {self.recorded}")
+            self.emit(f"store i64 {value}, ptr {at}")
+            self.recorded += 1
+
+    def _unknown(self, instruction: Instruction) -> bool:
+        """Whether a survey leaves an instruction out: it works on what was loaded."""
+        if self.plan is None or self.phase is not Phase.SURVEY:
+            return False
+        results = writes(instruction)
+        return bool(results) and results <= self.plan.loaded and instruction.opcode != "ld"
+
+    def _finish(self, status: str = "0") -> None:
+        """Return from the function; a survey returns what it found."""
+        if self.phase is Phase.SURVEY:
+            status = self.value(f"zext i1 {self.value('load i1, ptr %good')} to i32")
+        self.emit(f"ret i32 {status}")
 
     def _spin(self, block: Block) -> None:
         """At the head of a polling loop: let others run now and then."""
@@ -262,18 +321,38 @@ class FunctionLowering(Lowering):
         following = block.index + 1
         falls = f"b{following}" if following < len(self.graph.blocks) else None
         if branch is None:
-            self.emit(f"br label %{falls}" if falls else "ret i32 0")
+            if falls:
+                self.emit(f"br label %{falls}")
+            else:
+                self._finish()
             return
         self.current = branch
         if branch.guard is None:
             self._take(branch)
             return
         condition = self.read(Register(branch.guard.name), "i1")
+        if self.plan is not None and block.index in self.plan.sides:
+            self._stay(block, branch, condition)
+            return
         taken = self.label()
         targets = (falls, taken) if branch.guard_negated else (taken, falls)
         self.emit(f"br i1 {condition}, label %{targets[0]}, label %{targets[1]}")
         self.place(taken)
         self._take(branch)
+
+    def _stay(self, block: Block, branch: Instruction, condition: str) -> None:
+        """A branch that leads out of what rows run on one side: all threads go the other way."""
+        assert self.plan is not None
+        taken = self.plan.sides[block.index]
+        if taken == branch.guard_negated:
+            condition = self.value(f"xor i1 {condition}, true")
+        self.note(condition)
+        if taken:
+            self._take(branch)
+        elif block.index + 1 < len(self.graph.blocks):
+            self.emit(f"br label %b{block.index + 1}")
+        else:
+            self._finish()
 
     def _take(self, branch: Instruction) -> None:
         if branch.opcode == "bra":
@@ -283,7 +362,7 @@ class FunctionLowering(Lowering):
         elif branch.opcode == "brx":
             self._branch_by_index(branch)
         else:
-            self.emit(f"ret i32 {EXITED}" if branch.opcode == "exit" else "ret i32 0")
+            self._finish(str(EXITED) if branch.opcode == "exit" else "0")
 
     def _branch_by_index(self, branch: Instruction) -> None:
         label = branch.operands[1]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, lowers, width
+from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, Phase, lowers, width
 from flambeau.driver.virtual.ptx.rounding import from_half, to_half
 from flambeau.driver.virtual.ptx.syntax import (
     Address,
@@ -58,10 +58,17 @@ def pointer_at(
         pointer = offset_pointer(f, address, space, size, access, i)
     else:
         check_address(f, address, size, access, i)
-        pointer = f.value(f"inttoptr i64 {address} to ptr")
+        pointer = absolute_pointer(f, address)
     if f.unit.watched and space != "local":
         watch(f, pointer, space, size, access, i)
     return pointer
+
+
+def absolute_pointer(f: Lowering, address: str) -> str:
+    """An address as a pointer, where loops are to be understood as an offset from null."""
+    if f.phase is Phase.TRUSTED:
+        return f.value(f"getelementptr i8, ptr {f.context_pointer('origin')}, i64 {address}")
+    return f.value(f"inttoptr i64 {address} to ptr")
 
 
 def watch(f: Lowering, pointer: str, space: str, size: int, access: int, i: Instruction) -> None:
@@ -81,6 +88,9 @@ def watch(f: Lowering, pointer: str, space: str, size: int, access: int, i: Inst
 
 def check_address(f: Lowering, address: str, size: int, access: int, i: Instruction) -> None:
     """Check a generic address: against the range that this site touched last, then in full."""
+    if f.phase is Phase.TRUSTED:
+        return
+    f.record(address)
     site = f.unit.site(access, size, i)
     sites = f.context_pointer("sites")
     entry = f.value(f"getelementptr i8, ptr {sites}, i64 {16 * site}")
@@ -121,8 +131,11 @@ def kernel_parameter(
     last = max((v.offset + v.size for v in f.function.parameters), default=0) - size
     good = f.value(f"icmp ule i64 {distance}, {last}") if last >= 0 else "false"
     site = f.unit.site(access, size, i)
+    f.record(address)
     f.fault_unless(good, lambda: full_check(f, address, site))
-    return f.value(f"inttoptr i64 {address} to ptr")
+    if f.phase is Phase.SURVEY:  # which goes on with a bad address
+        address = f.value(f"select i1 {good}, i64 {address}, i64 {start}")
+    return absolute_pointer(f, address)
 
 
 def in_units(f: Lowering, offset: str, size: int) -> str:
@@ -191,6 +204,14 @@ def parameter_place(f: Lowering, operand: Operand | None, size: int, i: Instruct
     return f.value(f"getelementptr i8, ptr {pointer}, i64 {offset}")
 
 
+def is_argument(f: Lowering, i: Instruction) -> bool:
+    """Whether a load reads an argument of the kernel, which nothing changes."""
+    if space_of(i) != "param" or not f.function.is_entry:
+        return False
+    base = i.operands[1].base if isinstance(i.operands[1], Address) else None
+    return not isinstance(base, Symbol) or base.name in f.parameter_names
+
+
 def place(f: Lowering, operand: Operand | None, size: int, access: int, i: Instruction) -> str:
     """The pointer for a load, store or atomic."""
     space = space_of(i)
@@ -230,19 +251,23 @@ def load(f: Lowering, i: Instruction) -> None:
     items = items_of(i.operands[0])
     size = width(kind) // 8
     pointer = place(f, i.operands[1], size * len(items), READ, i)
+    fixed = is_argument(f, i)
+    if f.phase is Phase.SURVEY and not fixed:
+        return
+    tags = f.tags(invariant=fixed)
     signed = i.type[0] == "s"
     alignment = 1 if space_of(i) == "param" else size
     before, after = ordering(i, "acquire")
-    if before or len(items) == 1:
+    if before or len(items) == 1 or f.splits:
         for n, item in enumerate(items):
             at = f.value(f"getelementptr i8, ptr {pointer}, i64 {n * size}") if n else pointer
             whole = f"i{width(kind)}"
-            value = f.value(f"load {before}{whole}, ptr {at}{after}, align {alignment}")
+            value = f.value(f"load {before}{whole}, ptr {at}{after}, align {alignment}{tags}")
             f.write(item, f.convert(value, whole, kind), kind, signed=signed)
         return
     wide = f"<{len(items)} x {kind}>"
     alignment *= len(items) if alignment > 1 else 1
-    vector = f.value(f"load {wide}, ptr {pointer}, align {alignment}")
+    vector = f.value(f"load {wide}, ptr {pointer}, align {alignment}{tags}")
     for n, item in enumerate(items):
         if item is not None:
             value = f.value(f"extractelement {wide} {vector}, i32 {n}")
@@ -261,14 +286,16 @@ def store(f: Lowering, i: Instruction) -> None:
     items = items_of(i.operands[1])
     size = width(kind) // 8
     pointer = place(f, i.operands[0], size * len(items), WRITE, i)
+    if f.phase is Phase.SURVEY:
+        return
     alignment = 1 if space_of(i) == "param" else size
     before, after = ordering(i, "release")
-    if before or len(items) == 1:
+    if before or len(items) == 1 or f.splits:
         whole = f"i{width(kind)}"
         for n, item in enumerate(items):
             at = f.value(f"getelementptr i8, ptr {pointer}, i64 {n * size}") if n else pointer
             value = f.read(item, whole)
-            f.emit(f"store {before}{whole} {value}, ptr {at}{after}, align {alignment}")
+            f.emit(f"store {before}{whole} {value}, ptr {at}{after}, align {alignment}{f.tags()}")
         return
     wide = f"<{len(items)} x {kind}>"
     vector = "poison"
@@ -276,7 +303,7 @@ def store(f: Lowering, i: Instruction) -> None:
         element = f.read(item, kind)
         vector = f.value(f"insertelement {wide} {vector}, {kind} {element}, i32 {n}")
     alignment *= len(items) if alignment > 1 else 1
-    f.emit(f"store {wide} {vector}, ptr {pointer}, align {alignment}")
+    f.emit(f"store {wide} {vector}, ptr {pointer}, align {alignment}{f.tags()}")
 
 
 _ATOMICS = "add min max and or xor exch cas inc dec"

@@ -12,6 +12,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 
 from flambeau.driver.virtual.ptx.syntax import (
     Address,
@@ -27,7 +28,7 @@ from flambeau.driver.virtual.ptx.syntax import (
     Variable,
 )
 
-__all__ = ["LLVM_TYPES", "Emitter", "Lowering", "Unit", "lowers", "width"]
+__all__ = ["LLVM_TYPES", "Emitter", "Lowering", "Phase", "Unit", "lowers", "width"]
 
 LLVM_TYPES = {
     "pred": "i1",
@@ -147,6 +148,8 @@ class Unit:
         Module variables that the kernel uses, by name, with their index in its address table.
     sites
         Places that can fault: access kind, bytes, PTX line, file, source line.
+    loop
+        The number of the metadata of the kernel's loop over threads.
     watched
         Whether the code tells a watcher of each access.
     """
@@ -158,6 +161,7 @@ class Unit:
     shared: dict[str, int] = field(default_factory=dict)
     globals: dict[str, int] = field(default_factory=dict)
     sites: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    site_numbers: dict[tuple[int, int, int], int] = field(default_factory=dict)
     declarations: dict[str, str] = field(default_factory=dict)
     local_frames: dict[str, dict[str, int]] = field(default_factory=dict)
     local_sizes: dict[str, int] = field(default_factory=dict)
@@ -165,18 +169,30 @@ class Unit:
     recursive: bool = False
     uses_clock: bool = False
     static_shared: int = 0
+    loop: int = 0
     watched: bool = False
 
     def site(self, access: int, size: int, instruction: Instruction) -> int:
-        """Add a place that can fault; its index."""
-        self.sites.append(
-            (access, size, instruction.line, instruction.file, instruction.source_line)
-        )
-        return len(self.sites) - 1
+        """The index of a place that can fault, the same in all phases."""
+        key = id(instruction), access, size
+        if key not in self.site_numbers:
+            self.site_numbers[key] = len(self.sites)
+            self.sites.append(
+                (access, size, instruction.line, instruction.file, instruction.source_line)
+            )
+        return self.site_numbers[key]
 
     def declare(self, name: str, signature: str) -> None:
         """Note a helper that the code calls, as an LLVM declaration with ``{}`` for its name."""
         self.declarations[name] = signature.format(f"@{name}")
+
+
+class Phase(Enum):
+    """What a body is lowered for; see `rows`."""
+
+    CHECKED = ""  # each access with its check
+    SURVEY = ".survey"  # the checks alone: nothing is loaded or stored
+    TRUSTED = ".trusted"  # no checks: a survey found all accesses good
 
 
 class Lowering(Emitter, ABC):
@@ -188,18 +204,22 @@ class Lowering(Emitter, ABC):
         The kernel that the function belongs to.
     function
         The function itself.
+    phase
+        What it is lowered for.
     """
 
-    def __init__(self, unit: Unit, function: Function) -> None:
+    def __init__(self, unit: Unit, function: Function, phase: Phase = Phase.CHECKED) -> None:
         super().__init__()
         self.unit = unit
         self.function = function
+        self.phase = phase
         self.slots = {name: f"%r{i}" for i, name in enumerate(function.registers)}
         self.parameter_names = {v.name for v in function.parameters}
         self.result_names = {v.name for v in function.results}
         self.live_after: dict[int, frozenset[str]] = {}
         self.saved: dict[str, int] = {}
         self.payload = 0  # where matrix fragments lie in the frame
+        self.splits = False  # whether vector accesses are made element by element
         self.current: Instruction
 
     # Operands
@@ -263,14 +283,18 @@ class Lowering(Emitter, ABC):
         """A field of the context; `fixed` ones do not change while the function runs."""
         offset = self.unit.layout[f"Context.{name}"] + index * (width(kind) // 8)
         pointer = self.value(f"getelementptr i8, ptr %ctx, i64 {offset}")
-        suffix = ", !invariant.load !0" if fixed else ""
-        return self.value(f"load {kind}, ptr {pointer}{suffix}")
+        return self.value(f"load {kind}, ptr {pointer}{self.tags(invariant=fixed)}")
 
     def context_pointer(self, name: str) -> str:
         """A pointer field of the context."""
         offset = self.unit.layout[f"Context.{name}"]
         pointer = self.value(f"getelementptr i8, ptr %ctx, i64 {offset}")
-        return self.value(f"load ptr, ptr {pointer}, !invariant.load !0")
+        return self.value(f"load ptr, ptr {pointer}{self.tags(invariant=True)}")
+
+    def tags(self, *, invariant: bool = False) -> str:
+        """Metadata of a load or store: it may never change; threads of a row do not disturb it."""
+        tags = ", !invariant.load !0" if invariant else ""
+        return f"{tags}, !llvm.access.group !2" if self.phase is Phase.TRUSTED else tags
 
     def frame(self, name: str, index: int = 0) -> str:
         """The address of a field of the thread's frame."""
@@ -284,6 +308,10 @@ class Lowering(Emitter, ABC):
     @abstractmethod
     def yield_point(self, reason: int, live: frozenset[str]) -> None:
         """Save registers, return to the executor, and come back here."""
+
+    @abstractmethod
+    def record(self, value: str) -> None:
+        """In a survey of three threads: note a value that must be linear along the row."""
 
     @abstractmethod
     def advance_clock(self, cycles: str) -> None:
@@ -308,7 +336,7 @@ class Lowering(Emitter, ABC):
         index = self.unit.globals.setdefault(name, len(self.unit.globals))
         table = self.context_pointer("globals")
         pointer = self.value(f"getelementptr i64, ptr {table}, i64 {index}")
-        base = self.value(f"load i64, ptr {pointer}, !invariant.load !0")
+        base = self.value(f"load i64, ptr {pointer}{self.tags(invariant=True)}")
         return self.value(f"add i64 {base}, {symbol.offset}") if symbol.offset else base
 
     def parameter_pointer(self, name: str) -> str:
@@ -347,8 +375,12 @@ class Lowering(Emitter, ABC):
     def fault_unless(self, good: str, slow: Callable[[], str | None]) -> None:
         """Go on where an i1 holds; else run `slow` and end the thread.
 
-        Where `slow` gives an i1, that decides once more whether the thread may go on.
+        Where `slow` gives an i1, that decides once more whether the thread may go on. A survey only
+        notes the condition.
         """
+        if self.phase is not Phase.CHECKED:
+            self.note(good)
+            return
         bad, go_on = self.label(), self.label()
         self.emit(f"br i1 {good}, label %{go_on}, label %{bad}, !prof !1")
         self.place(bad)
@@ -358,6 +390,12 @@ class Lowering(Emitter, ABC):
         else:
             self.emit(f"br i1 {verdict}, label %{go_on}, label %fault")
         self.place(go_on)
+
+    def note(self, good: str) -> None:
+        """In a survey: whether all is good so far."""
+        if self.phase is Phase.SURVEY:
+            so_far = self.value("load i1, ptr %good")
+            self.emit(f"store i1 {self.value(f'and i1 {so_far}, {good}')}, ptr %good")
 
     def instruction(self, instruction: Instruction) -> None:
         """Lower one instruction that does not branch."""

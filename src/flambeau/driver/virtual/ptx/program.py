@@ -10,7 +10,14 @@ from flambeau.driver.virtual.ptx.costs import estimate
 from flambeau.driver.virtual.ptx.inline import Inliner
 from flambeau.driver.virtual.ptx.lower_control import THREAD_ARGUMENTS
 from flambeau.driver.virtual.ptx.lower_kernel import EXITED, FunctionLowering
-from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Unit, width
+from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Phase, Unit, width
+from flambeau.driver.virtual.ptx.rows import (
+    ROW_LOOP,
+    SMALLEST_ROW,
+    RowPlan,
+    plan_rows,
+    survey_code,
+)
 from flambeau.driver.virtual.ptx.syntax import (
     Address,
     Function,
@@ -25,7 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = ["KernelRecord", "Program", "symbols_in"]
 
+FIRST_LOOP = 10  # metadata numbers of the kernels' loops
 RECURSION_STACK = 64 << 10  # bytes of local memory per thread where functions call themselves
+RUN_ARGUMENTS = THREAD_ARGUMENTS.replace("ptr %frame", "ptr null")
 SMALLEST_FRAME = 32  # so that endless recursion ends before the host's stack does
 
 
@@ -94,7 +103,14 @@ class Program:
         inliner = Inliner(module.functions)
         self.kernel = inliner.expand(kernel) if inliner.yields(kernel) else kernel
         self.symbol = f"k{index}"
-        self.unit = Unit(layout, module.functions, module.variables, self.symbol, watched=watched)
+        self.unit = Unit(
+            layout,
+            module.functions,
+            module.variables,
+            self.symbol,
+            loop=FIRST_LOOP + index,
+            watched=watched,
+        )
         self.functions = self._reachable()
         self.local_bytes = self._lay_out_local()
         self._lay_out_shared()
@@ -187,8 +203,22 @@ class Program:
                 main = lowering
             texts.append(lowering.lower())
         assert main is not None
-        texts.append(self._step() if main.yields else self._run())
+        plan = self._plan(main)
+        if plan is not None:
+            survey = FunctionLowering(self.unit, self.kernel, Phase.SURVEY, plan)
+            trusted = FunctionLowering(self.unit, self.kernel, Phase.TRUSTED, plan)
+            texts += [survey.lower(), trusted.lower()]
+            texts.append(self._rows(None if plan.watched is None else survey.recorded))
+        else:
+            texts.append(self._step() if main.yields else self._run())
         return "\n".join(texts), self._record(main)
+
+    def _plan(self, main: FunctionLowering) -> RowPlan | None:
+        """How the kernel's threads run side by side, if they can."""
+        unit = self.unit
+        if main.yields or unit.watched or unit.uses_clock or unit.shared or self.local_bytes:
+            return None
+        return plan_rows(self.kernel, main.graph)
 
     def _record(self, main: FunctionLowering) -> KernelRecord:
         unit, kernel = self.unit, self.kernel
@@ -249,6 +279,49 @@ class Program:
 
     def _run(self) -> str:
         """``int run(Context *, first, end)``: all threads of a range of blocks, one by one."""
+        clock = CLOCK_RESET.format(**self._clock_offsets()) if self.unit.uses_clock else ""
+        after = CLOCK_NOTE.format(**self._clock_offsets()) if self.unit.uses_clock else ""
+        return RUN_LOOP.format(
+            symbol=self.symbol,
+            loads=self._grid_loads(),
+            mp=self.unit.layout["Context.multiprocessor"],
+            body=f'"{self.symbol}.{self.kernel.name}"',
+            arguments=f"{RUN_ARGUMENTS}, i64 0, i32 0",
+            clock=clock,
+            after=after,
+        )
+
+    def _rows(self, recorded: int | None) -> str:
+        """The same, row by row: surveyed, then trusted or checked."""
+
+        def arguments(suffix: str) -> str:
+            at = RUN_ARGUMENTS.replace("%tx", f"%tx.{suffix}").replace("%flat", f"%flat.{suffix}")
+            return f"{at}, i64 0, i32 0"
+
+        body = f"{self.symbol}.{self.kernel.name}"
+        loop = self.unit.loop
+        text = ROW_LOOP.format(
+            symbol=self.symbol,
+            loads=self._grid_loads(),
+            mp=self.unit.layout["Context.multiprocessor"],
+            smallest=SMALLEST_ROW,
+            body=f'"{body}"',
+            survey=survey_code(f'"{body}{Phase.SURVEY.value}"', arguments("s"), recorded),
+            records="\n".join(
+                f"  %record{n} = alloca [{max(recorded, 1)} x i64]\n"
+                f"  store [{max(recorded, 1)} x i64] zeroinitializer, ptr %record{n}"
+                for n in range(3)
+            )
+            if recorded is not None
+            else "",
+            trusted=f'"{body}{Phase.TRUSTED.value}"',
+            careful_arguments=arguments("c"),
+            trusted_arguments=arguments("t"),
+            loop=loop,
+        )
+        return f"{text}\n!{loop} = distinct !{{!{loop}, !3}}"
+
+    def _grid_loads(self) -> str:
         layout = self.unit.layout
         loads = [
             self._load(name, "i32", "%ctx", layout[f"Context.{field}"] + 4 * n)
@@ -267,17 +340,7 @@ class Program:
             f"{layout['Context.block_index'] + 4 * n}"
             for n, axis in enumerate("xyz")
         ]
-        clock = CLOCK_RESET.format(**self._clock_offsets()) if self.unit.uses_clock else ""
-        after = CLOCK_NOTE.format(**self._clock_offsets()) if self.unit.uses_clock else ""
-        return RUN_LOOP.format(
-            symbol=self.symbol,
-            loads="\n".join((*loads, *places)),
-            mp=layout["Context.multiprocessor"],
-            body=f'"{self.symbol}.{self.kernel.name}"',
-            arguments=THREAD_ARGUMENTS.replace("ptr %frame", "ptr null"),
-            clock=clock,
-            after=after,
-        )
+        return "\n".join((*loads, *places))
 
     def _clock_offsets(self) -> dict[str, int]:
         names = ("clock", "clock_start", "clock_end")
@@ -341,7 +404,7 @@ threads.loop:
   %ty = phi i32 [ 0, %blocks ], [ %ty.next, %good ]
   %tz = phi i32 [ 0, %blocks ], [ %tz.next, %good ]
 {clock}
-  %status = call i32 @{body}({arguments}, i64 0, i32 0)
+  %status = call i32 @{body}({arguments})
   %bad = icmp slt i32 %status, 0
   br i1 %bad, label %failed, label %good, !prof !1
 good:
