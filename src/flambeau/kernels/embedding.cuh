@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Looking up rows of a table, and adding up the gradients of those that were.
+#pragma once
+#include "row.cuh"
+
+extern "C" __device__ void __assertfail(
+    const char *condition, const char *file, unsigned line, const char *function, size_t char_size);
+
+// A thread copies one pack of V elements.
+template <int V, class T, class Index>
+__device__ inline void embedding_forward(
+    T *out, const T *table, const Index *indices, int64 count, int64 rows, int64 features) {
+  const int64 packs = features / V;
+  const int64 i = blockIdx.x * (int64)blockDim.x + threadIdx.x;
+  if (i >= count * packs) return;
+  const int64 at = indices[i / packs];
+  if (at < 0 || at >= rows)
+    __assertfail("0 <= index && index < num_embeddings: index out of range in self", "embedding.cuh", __LINE__,
+                 "embedding_forward", 1);
+  *(Vector<T, V> *)(out + i * V) = pack_at<V>(table, at * features + i % packs * V);
+}
+
+// `sorted` are the indices in order and `places` where they stood. The first of equal ones adds up
+// the gradients of all, always in the same order. `out` is zero already.
+template <class T, class Index>
+__device__ inline void embedding_backward(
+    T *out, const T *grad, const Index *sorted, const int64 *places, int64 count, int64 features,
+    int64 padding, int by_frequency) {
+  typedef typename arithmetic<T>::type A;
+  const int64 begin = blockIdx.x;
+  const int64 feature = blockIdx.y * (int64)blockDim.x + threadIdx.x;
+  const Index row = sorted[begin];
+  if (feature >= features || row == padding || (begin > 0 && sorted[begin - 1] == row)) return;
+  A total = A(0);
+  int64 i = begin;
+  for (; i < count && sorted[i] == row; ++i) total += convert<A>(grad[places[i] * features + feature]);
+  if (by_frequency) total /= (A)(i - begin);
+  out[row * features + feature] = convert<T>(total);
+}
