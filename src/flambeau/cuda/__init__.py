@@ -150,11 +150,21 @@ from flambeau.runtime._cuda_device import DeviceGuard as _DeviceGuard  # noqa: F
 if TYPE_CHECKING:
     from flambeau.cuda import _gpu_trace as _gpu_trace
     from flambeau.cuda import _sanitizer as _sanitizer
-    from flambeau.cuda import comm, graph_annotations, graphs, jiterator, nvtx
+    from flambeau.cuda import (
+        comm,
+        gds,
+        graph_annotations,
+        graphs,
+        green_contexts,
+        jiterator,
+        nccl,
+        nvtx,
+    )
     from flambeau.cuda._compiled_kernel import _compile_kernel as _compile_kernel
     from flambeau.cuda._explain import explain
     from flambeau.cuda._properties import _CudaDeviceProperties as _CudaDeviceProperties
     from flambeau.cuda.graphs import CUDAGraph, export_dot, export_graph_data, graph
+    from flambeau.cuda.green_contexts import GreenContext
 
 __all__ = [
     "AcceleratorError",
@@ -164,6 +174,7 @@ __all__ = [
     "DeferredCudaCallError",
     "Event",
     "ExternalStream",
+    "GreenContext",
     "MemPool",
     "OutOfMemoryError",
     "Stream",
@@ -192,6 +203,7 @@ __all__ = [
     "explain",
     "export_dot",
     "export_graph_data",
+    "gds",
     "get_allocator_backend",
     "get_arch_list",
     "get_device_capability",
@@ -207,6 +219,7 @@ __all__ = [
     "graph_annotations",
     "graph_pool_handle",
     "graphs",
+    "green_contexts",
     "has_half",
     "has_magma",
     "host_memory_stats",
@@ -238,6 +251,7 @@ __all__ = [
     "memory_stats_as_nested_dict",
     "memory_summary",
     "memory_usage",
+    "nccl",
     "nvtx",
     "power_draw",
     "profiler",
@@ -280,12 +294,16 @@ _LATER = {
     "export_dot": "flambeau.cuda.graphs",
     "export_graph_data": "flambeau.cuda.graphs",
     "graph": "flambeau.cuda.graphs",
+    "GreenContext": "flambeau.cuda.green_contexts",
 }
 _LATER_MODULES = (
     "amp",
     "jiterator",
     "nvtx",
     "comm",
+    "gds",
+    "green_contexts",
+    "nccl",
     "_gpu_trace",
     "_sanitizer",
     "graph_annotations",

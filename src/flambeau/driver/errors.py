@@ -9,8 +9,10 @@
     ├── CudaError(RuntimeError)               what ``cuda.check_error`` raises
     ├── DeferredCudaCallError                 a call queued before initialisation failed
     ├── DriverNotFoundError(RuntimeError)     no driver, or no GPU
+    ├── CollectiveError(RuntimeError)         NCCL refused, a rank is missing or has failed
     ├── MissingExtraError(ImportError)        an optional dependency is not installed
     ├── CompilationError(RuntimeError)        a kernel did not compile; .log
+    ├── LinAlgError(RuntimeError)             a matrix cannot be factored; ``torch.linalg``'s
     └── UnsupportedPtxError(RuntimeError)     a virtual GPU met an instruction it does not know
 
 Bad arguments raise Python's own ``ValueError``, ``TypeError``, ``IndexError`` and
@@ -25,11 +27,13 @@ from flambeau.driver.status import describe
 
 __all__ = [
     "AcceleratorError",
+    "CollectiveError",
     "CompilationError",
     "CudaError",
     "DeferredCudaCallError",
     "DriverNotFoundError",
     "FlambeauError",
+    "LinAlgError",
     "MissingExtraError",
     "OutOfMemoryError",
     "UnsupportedPtxError",
@@ -81,6 +85,10 @@ class DriverNotFoundError(FlambeauError, RuntimeError):
     """There is no CUDA driver, or it shows no GPU."""
 
 
+class CollectiveError(FlambeauError, RuntimeError):
+    """A collective cannot be done: NCCL refused, or a rank is missing or has failed."""
+
+
 class MissingExtraError(FlambeauError, ImportError):
     """Something optional is needed and not installed; the text says what to install."""
 
@@ -100,6 +108,10 @@ class CompilationError(FlambeauError, RuntimeError):
 
     def __reduce__(self) -> tuple[type[CompilationError], tuple[str, str]]:
         return type(self), (str(self), self.log)
+
+
+class LinAlgError(FlambeauError, RuntimeError):
+    """A matrix is singular or not positive-definite, or an iteration did not converge."""
 
 
 class UnsupportedPtxError(FlambeauError, RuntimeError):

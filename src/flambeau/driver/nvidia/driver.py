@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+import functools
+from typing import TYPE_CHECKING
+
 from flambeau.driver import _table
 from flambeau.driver.contract import CodeTarget, Feature
 from flambeau.driver.errors import DriverNotFoundError, MissingExtraError
 from flambeau.driver.nvidia import _nvidia
 from flambeau.driver.nvidia.management import NvidiaManagement
 from flambeau.driver.nvidia.modules import NvidiaModules, device_attribute
+
+if TYPE_CHECKING:
+    from flambeau.driver.contract import Collectives, Files, GreenContexts
 
 from flambeau.driver.nvidia.cupti import NvidiaActivity
 __all__ = ["MINIMUM_VERSION", "NvidiaDriver"]
@@ -30,6 +36,27 @@ class NvidiaDriver:
         self.modules = NvidiaModules()
         self.management = NvidiaManagement()
         self._targets: dict[int, CodeTarget] = {}
+
+    @functools.cached_property
+    def collectives(self) -> Collectives:
+        """NCCL, loaded at its first use."""
+        from flambeau.driver.nvidia.nccl import NvidiaCollectives
+
+        return NvidiaCollectives()
+
+    @functools.cached_property
+    def green_contexts(self) -> GreenContexts:
+        """Green contexts, by cuda-bindings."""
+        from flambeau.driver.nvidia.green_context import NvidiaGreenContexts
+
+        return NvidiaGreenContexts()
+
+    @functools.cached_property
+    def files(self) -> Files:
+        """CuFile, loaded at its first use."""
+        from flambeau.driver.nvidia.cufile import NvidiaFiles
+
+        return NvidiaFiles()
 
     def table(self) -> int:
         """Load the library and fill the table; see `flambeau.driver.contract.Driver.table`."""

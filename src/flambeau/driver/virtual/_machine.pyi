@@ -96,6 +96,44 @@ def take_trace() -> tuple[
 def stream_number(handle: int) -> int:
     """A stream's number in traces: 7 for a default stream, 0 if there is no such stream."""
 
+def open_meeting(file: int, size: int) -> int:
+    """Map memory that ranks share, of a file or (-1) of this process; its address.
+
+    Raises
+    ------
+    MemoryError
+        The system refuses.
+    """
+
+def close_meeting(address: int) -> None:
+    """Unmap it once no work uses it any more."""
+
+def join_meeting(
+    stream: int,
+    name: str,
+    communicator: int,
+    meeting: int,
+    ranks: int,
+    rank: int,
+    patience: float,
+    kind: int,
+    dtype: int,
+    operation: int,
+    root: int,
+    send: int,
+    receive: int,
+    count: int,
+    send_bytes: int,
+    receive_bytes: int,
+) -> None:
+    """Submit one rank's part of a collective; `patience` is in seconds of wall time."""
+
+def partition_stream(ordinal: int, first: int, count: int, priority: int) -> int:
+    """A non-blocking stream whose kernels run on `count` multiprocessors from `first` on."""
+
+def transfer_file(file: int, writes: bool, address: int, size: int, offset: int) -> tuple[int, int]:
+    """Move bytes between a file and device memory; how many, and ``errno`` if it failed."""
+
 def used_bytes(physical: int) -> int:
     """Bytes in use on a device, by index before ``CUDA_VISIBLE_DEVICES``."""
 

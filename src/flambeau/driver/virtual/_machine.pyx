@@ -12,6 +12,7 @@ from flambeau.driver._table cimport (
     CUdeviceptr,
     CUfunction,
     CUresult,
+    CUstream,
     CUuuid,
     DriverTable,
     GemmArgs,
@@ -120,6 +121,36 @@ cdef extern from "flambeau/driver/virtual/entries/table.hpp" namespace "flambeau
         Findings findings
     Checker& checker()
     unsigned checks_on()
+    cdef cppclass FileTransfer:
+        int file
+        cbool writes
+        CUdeviceptr address
+        uint64_t bytes, offset
+    cdef cppclass FileOutcome:
+        uint64_t moved
+        int error
+    cdef cppclass MeetingArgs:
+        uint64_t communicator, meeting
+        int ranks, rank
+        double patience
+        int kind, dtype, operation, root
+        CUdeviceptr send, receive
+        uint64_t count, send_bytes, receive_bytes
+        const char* name
+    cdef cppclass MeetingStep:
+        const MeetingArgs* args
+        int step, trouble, troubled_rank
+        uint64_t start
+    ctypedef CUresult (*MeetingFunction)(const MeetingStep*, double*, char*, size_t) noexcept nogil
+    MeetingFunction& meeting_function()
+    uint64_t map_meeting "flambeau::vgpu::open_meeting"(int, size_t)
+    void unmap_meeting "flambeau::vgpu::close_meeting"(uint64_t)
+
+cdef extern from "flambeau/driver/virtual/entries/table.hpp" namespace "flambeau::vgpu::entries" nogil:
+    CUresult new_partition_stream "flambeau::vgpu::entries::create_partition_stream"(
+        CUstream*, int, int, int, int)
+    CUresult move_file "flambeau::vgpu::entries::transfer_file"(const FileTransfer&, FileOutcome&)
+    CUresult submit_meeting "flambeau::vgpu::entries::join_meeting"(const MeetingArgs&, CUstream)
 
 cdef extern from "flambeau/runtime/scalar_type.hpp" namespace "flambeau" nogil:
     enum ScalarType:
@@ -155,6 +186,23 @@ cdef CUresult _gemm(const GemmArgs* g, char* message, size_t length) noexcept wi
     return 0
 
 
+cdef CUresult _meet(const MeetingStep* s, double* duration, char* message, size_t length) noexcept with gil:
+    cdef const MeetingArgs* a = s.args
+    cdef bytes text
+    try:
+        from flambeau.driver.virtual.collectives import run_step
+        duration[0] = run_step(
+            a.communicator, s.step, s.start, (s.trouble, s.troubled_rank),
+            (a.kind, a.dtype, a.operation, a.root, a.send, a.receive, a.count, a.send_bytes,
+             a.receive_bytes))
+    except Exception as error:  # noqa: BLE001 - becomes the device's fault, with this text
+        status = getattr(error, "status", 719)
+        text = (str(error) if status != 719 else f"A collective failed: {error}").encode()[:length - 1]
+        memcpy(message, <const char*>text, len(text) + 1)
+        return status
+    return 0
+
+
 cdef extern from "Python.h" nogil:
     ctypedef struct PyThreadState:
         pass
@@ -181,6 +229,7 @@ interpreter_lock().acquire = _gil_acquire
 kernel_engine().run = run
 kernel_engine().info = info
 (&gemm_function())[0] = <GemmFunction>_gemm
+(&meeting_function())[0] = <MeetingFunction>_meet
 
 
 _ORDERS = {"fifo": 0, "random": 1, "adversarial": 2}
@@ -310,6 +359,55 @@ def unregister(int ordinal, uint64_t life, functions, variables):
     with nogil:
         status = forget_module(ordinal, life, handles, pointers)
     return status
+
+
+# -- collectives, green contexts, files -------------------------------------------------------------
+
+_names = {}
+
+
+def open_meeting(int file, size_t size):
+    cdef uint64_t address = map_meeting(file, size)
+    if address == 0:
+        raise MemoryError(f"{size} bytes of shared memory could not be mapped")
+    return address
+
+
+def close_meeting(uint64_t address):
+    unmap_meeting(address)
+
+
+def join_meeting(uintptr_t stream, str name, uint64_t communicator, uint64_t meeting, int ranks,
+                 int rank, double patience, int kind, int dtype, int operation, int root,
+                 CUdeviceptr send, CUdeviceptr receive, uint64_t count, uint64_t send_bytes,
+                 uint64_t receive_bytes):
+    cdef MeetingArgs args
+    cdef bytes text = _names.setdefault(name, name.encode())   # kept for ever
+    args.communicator, args.meeting = communicator, meeting
+    args.ranks, args.rank, args.patience = ranks, rank, patience
+    args.kind, args.dtype, args.operation, args.root = kind, dtype, operation, root
+    args.send, args.receive, args.count = send, receive, count
+    args.send_bytes, args.receive_bytes = send_bytes, receive_bytes
+    args.name = text
+    check(submit_meeting(args, <CUstream>stream))
+
+
+def partition_stream(int ordinal, int first, int count, int priority):
+    cdef CUstream handle = NULL
+    check(new_partition_stream(&handle, ordinal, first, count, priority))
+    return <uintptr_t>handle
+
+
+def transfer_file(int file, bint writes, CUdeviceptr address, uint64_t size, uint64_t offset):
+    cdef FileTransfer transfer
+    cdef FileOutcome outcome
+    cdef CUresult status
+    transfer.file, transfer.writes, transfer.address = file, writes, address
+    transfer.bytes, transfer.offset = size, offset
+    with nogil:
+        status = move_file(transfer, outcome)
+    check(status)
+    return outcome.moved, outcome.error
 
 
 # -- checks ----------------------------------------------------------------------------------------

@@ -14,14 +14,22 @@ from flambeau.driver.virtual.management import VirtualManagement
 from flambeau.driver.virtual.modules import VirtualModules
 
 if TYPE_CHECKING:
-    from flambeau.driver.contract import Feature
+    from flambeau.driver.contract import Collectives, Feature, Files, GreenContexts
     from flambeau.driver.virtual.config import Plan
     from flambeau.driver.virtual.libraries import VirtualLibraries
+    from flambeau.driver.virtual.models import DeviceModel
 
 __all__ = ["VirtualDriver"]
 
 _FEATURES: frozenset[Feature] = frozenset(
-    {"fault_details", "graph_node_ids", "ipc_memory", "ipc_events", "virtual_memory"}
+    {
+        "fault_details",
+        "graph_node_ids",
+        "green_contexts",
+        "ipc_memory",
+        "ipc_events",
+        "virtual_memory",
+    }
 )
 
 
@@ -49,6 +57,34 @@ class VirtualDriver:
         self.modules = VirtualModules()
         self.management = VirtualManagement(plan)
         self.activity = VirtualActivity()
+
+    @functools.cached_property
+    def collectives(self) -> Collectives:
+        """Collectives over the modelled links."""
+        from flambeau.driver.virtual.collectives import VirtualCollectives
+
+        return VirtualCollectives([model.peer_bandwidth for model in self._visible_models()])
+
+    @functools.cached_property
+    def green_contexts(self) -> GreenContexts:
+        """Contexts whose kernels take their part of a device's time."""
+        from flambeau.driver.virtual.green_context import VirtualGreenContexts
+
+        return VirtualGreenContexts([model.multiprocessors for model in self._visible_models()])
+
+    @functools.cached_property
+    def files(self) -> Files:
+        """Real files, read and written from device memory."""
+        from flambeau.driver.virtual.cufile import VirtualFiles
+
+        return VirtualFiles()
+
+    def _visible_models(self) -> list[DeviceModel]:
+        """The models of the devices that this process sees, by ordinal."""
+        models = self.plan.models
+        uuids = [_machine.device_uuid(model.name, i) for i, model in enumerate(models)]
+        visible = _machine.visible_devices(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
+        return [models[index] for index in visible]
 
     def table(self) -> int:
         """The address of the machine's table of entries."""

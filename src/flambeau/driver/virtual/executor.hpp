@@ -67,22 +67,32 @@ inline void Machine::execute(std::unique_lock<std::mutex> &lock, const NodePtr &
   Context &context = *node->context;
   EngineTimes &engines = context.device->engines;
   const Engine engine = node->task->engine();
-  const Nanoseconds start = engines.earliest(engine, node->floor);
+  const Partition *partition = node->partition.get();
+  const Nanoseconds start = engines.earliest(engine, node->floor, partition);
   Report report;
   ready_.erase(node->sequence);
   running_ = node;
   node->task->ticket = ticket_of(*node);
+  node->task->multiprocessors = partition ? partition->count : 0;
   lock.unlock();
   node->task->run(*this, context, start, report);
   lock.lock();
+  if (report.again && !context.error) {
+    running_ = nullptr;
+    remote_.push_back(node);
+    settle_remote();
+    work_done_.notify_all();
+    return;
+  }
   node->end = start + report.duration;
-  engines.occupy(engine, node->end);
+  engines.occupy(engine, node->end, partition);
   if (tracing()) tracer().note(*node, context.device->ordinal, start);
   if (report.status != CUDA_SUCCESS) {
     fail(context, report.status, report.fault + " It was submitted to " + node->stream_name + ".");
   }
   running_ = nullptr;
   finish(node);
+  if (!remote_.empty()) settle_remote();
   work_done_.notify_all();
   if (progress && idle_ && waiters_ == 0 && !ready_.empty()) work_changed_.notify_all();
 }
@@ -119,6 +129,8 @@ inline CUresult Machine::wait(std::unique_lock<std::mutex> &lock,
     ++waiters_;
     while (!stopping_ && open()) {
       NodePtr node = running_ ? nullptr : scheduler.choose(ready_, true);
+      // What is waited for may wait for another rank, whose work nobody waits for.
+      if (!node && !running_ && !remote_.empty()) node = scheduler.choose(ready_, false);
       if (node && node->task->compiled()) {
         execute(lock, node);
         continue;
@@ -158,7 +170,8 @@ inline bool Machine::poll(std::unique_lock<std::mutex> &lock, const std::vector<
     return true;
   }
   if (on_executor()) return false;
-  const NodePtr node = running_ ? running_ : scheduler.choose_for_poll(ready_, unfinished);
+  NodePtr node = running_ ? running_ : scheduler.choose_for_poll(ready_, unfinished);
+  if (!node && !remote_.empty()) node = scheduler.choose(ready_, false);
   if (!node) return false;
   const std::chrono::milliseconds patience(node->task->poll_patience());
   if (!running_ && node->task->brief()) {

@@ -123,7 +123,7 @@ class Machine {
 
   ReadyNodes ready_;                             // tasks that wait for nothing
   std::map<std::uint64_t, NodePtr> unfinished_;  // all nodes that are not done
-  std::vector<NodePtr> remote_;                  // markers that wait for another process only
+  std::vector<NodePtr> remote_;                  // markers and tasks that wait for another process or rank only
   NodePtr running_;                              // being run, or given to the executor to run
   NodePtr handed_;                               // what the executor is to run next
   std::uint64_t sequence_ = 0;

@@ -25,6 +25,7 @@ inline NodePtr Machine::new_node(Stream &stream) {
   auto node = std::make_shared<Node>();
   node->sequence = ++sequence_;
   node->context = stream.context;
+  node->partition = stream.partition;
   node->stream_name = stream.name;
   node->blocking = stream.blocking();
   node->floor = clock.now() + LAUNCH_LATENCY;
@@ -106,7 +107,11 @@ inline void Machine::enter(const NodePtr &node) {
 // A task becomes ready to run; a marker that waits for nothing is finished at once.
 inline void Machine::make_ready(const NodePtr &node, std::vector<NodePtr> &finished) {
   if (!node->is_marker()) {
-    ready_[node->sequence] = node;
+    if (node->task->may_start()) {
+      ready_[node->sequence] = node;
+    } else {
+      remote_.push_back(node);
+    }
     return;
   }
   if (node->awaits && !node->awaits->reached(node->ticket)) {
@@ -147,7 +152,14 @@ inline void Machine::settle_remote() {
   remote_.clear();
   for (const NodePtr &node : waiting) {
     if (node->done) continue;
-    if (node->awaits->reached(node->ticket)) {
+    if (!node->is_marker()) {
+      if (node->task->may_start()) {
+        ready_[node->sequence] = node;
+        work_done_.notify_all();   // whoever waits may run it
+      } else {
+        remote_.push_back(node);
+      }
+    } else if (node->awaits->reached(node->ticket)) {
       node->end = node->floor;
       finish(node);
       work_done_.notify_all();

@@ -143,6 +143,7 @@ inline CUresult GraphInstantiateWithFlags(CUgraphExec *exec, CUgraph handle, std
     }
     GraphExec::Step step{node->context, node->stream_name, std::move(task), node->work.type,
                          node->event, {}, node->dependents.empty(), node->id, node->trace_number};
+    step.partition = node->partition;
     for (const GraphNode *earlier : node->dependencies) step.after.push_back(earlier->id);
     made->steps.push_back(std::move(step));
   }
@@ -277,7 +278,7 @@ inline CUresult GraphExecKernelNodeSetParams(CUgraphExec handle, CUgraphNode nod
   std::vector<char> packed;
   if (!pack_parameters(f->info(), p->kernelParams, p->extra, packed)) return CUDA_ERROR_INVALID_VALUE;
   auto task = std::make_shared<KernelTask>(p->func, f->code, shape, std::move(packed));
-  task->set_device(f->context->device->model);
+  task->set_place(f->context->device->model, step->partition.get());
   task->set_watched(f->watched);
   step->task = std::move(task);
   return CUDA_SUCCESS;

@@ -123,7 +123,7 @@ inline CUresult launch(CUfunction handle, const LaunchShape &shape, CUstream s, 
   std::vector<char> packed;
   if (!pack_parameters(f->info(), parameters, extra, packed)) return CUDA_ERROR_INVALID_VALUE;
   auto task = std::make_unique<KernelTask>(handle, f->code, shape, std::move(packed));
-  task->set_device(f->context->device->model);
+  task->set_place(f->context->device->model, stream->partition.get());
   task->set_watched(f->watched);
   return call.launch(*stream, std::move(task));
 }

@@ -45,21 +45,25 @@ class SpinTask final : public Task {
 
 namespace entries {
 
+inline void add_stream(Machine &machine, Context &context, CUstream *handle, unsigned flags, int priority) {
+  auto stream = std::make_unique<Stream>();
+  stream->context = &context;
+  stream->flags = flags;
+  stream->priority = std::max(GREATEST_PRIORITY, std::min(LEAST_PRIORITY, priority));
+  stream->name = "stream " + std::to_string(++machine.streams_made) + " of device " +
+                 std::to_string(context.device->ordinal);
+  stream->trace_number = 12 + static_cast<unsigned>(machine.streams_made);
+  *handle = reinterpret_cast<CUstream>(stream.get());
+  context.streams.insert(stream.get());
+  machine.streams[*handle] = std::move(stream);
+}
+
 inline CUresult StreamCreateWithPriority(CUstream *handle, unsigned flags, int priority) {
   Call call;
   Context *context = call.context();
   if (!context) return call.status();
   if (!handle || flags > STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
-  auto stream = std::make_unique<Stream>();
-  stream->context = context;
-  stream->flags = flags;
-  stream->priority = std::max(GREATEST_PRIORITY, std::min(LEAST_PRIORITY, priority));
-  stream->name = "stream " + std::to_string(++call.machine().streams_made) + " of device " +
-                 std::to_string(context->device->ordinal);
-  stream->trace_number = 12 + static_cast<unsigned>(call.machine().streams_made);
-  *handle = reinterpret_cast<CUstream>(stream.get());
-  context->streams.insert(stream.get());
-  call.machine().streams[*handle] = std::move(stream);
+  add_stream(call.machine(), *context, handle, flags, priority);
   return CUDA_SUCCESS;
 }
 

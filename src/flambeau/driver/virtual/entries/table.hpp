@@ -12,7 +12,10 @@
 #include "memory.hpp"
 #include "memory_pool.hpp"
 #include "flambeau/driver/virtual/control.hpp"
+#include "flambeau/driver/virtual/cufile.hpp"
+#include "flambeau/driver/virtual/green.hpp"
 #include "flambeau/driver/virtual/kernel/loaded.hpp"
+#include "flambeau/driver/virtual/meeting.hpp"
 #include "stream.hpp"
 #include "virtual_memory.hpp"
 

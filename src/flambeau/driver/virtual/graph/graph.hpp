@@ -30,6 +30,7 @@ struct GraphNode {
   Context *context = nullptr;
   std::string stream_name;            // of the stream that it was captured on
   unsigned trace_number = 0;          // of that stream
+  PartitionPtr partition;             // of that stream
   std::shared_ptr<Task> task;         // null: an event's node
   CUevent event = nullptr;            // of an event's node
   std::shared_ptr<GraphBody> body;    // of a conditional node
@@ -48,6 +49,7 @@ struct Graph {
     node->graph = this;
     node->id = static_cast<unsigned>(nodes.size()) - 1;
     node->context = stream.context;
+    node->partition = stream.partition;
     node->stream_name = stream.name;
     node->trace_number = stream.trace_number;
     node->dependencies = dependencies;
@@ -66,6 +68,7 @@ struct GraphExec {
     std::vector<unsigned> after;      // indices of earlier steps
     bool leaf;
     unsigned node = 0, trace_number = 0;   // its node's id and its stream, for traces
+    PartitionPtr partition;
   };
   unsigned id = 0;
   std::vector<Step> steps;

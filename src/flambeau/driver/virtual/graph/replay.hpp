@@ -15,8 +15,10 @@ class ReplayTask final : public Task {
   bool brief() const override { return task_->brief(); }
   int poll_patience() const override { return task_->poll_patience(); }
   void describe(WorkDescription &work) const override { task_->describe(work); }
+  bool may_start() override { return task_->may_start(); }
   void run(Machine &machine, Context &context, Nanoseconds start, Report &report) override {
     task_->ticket = ticket;
+    task_->multiprocessors = multiprocessors;
     task_->run(machine, context, start, report);
   }
 
@@ -40,6 +42,7 @@ inline NodePtr Machine::submit_step(Stream &stream, const GraphExec &exec, const
                                     const std::vector<NodePtr> &made, const NodePtr &start) {
   NodePtr node = new_node(stream);
   node->context = step.context;
+  node->partition = step.partition;
   node->stream_name = "a graph that was captured on " + step.stream_name + " and launched on " + stream.name;
   node->trace.stream = step.trace_number;
   node->trace.graph = exec.id;

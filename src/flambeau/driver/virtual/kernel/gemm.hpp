@@ -47,7 +47,7 @@ class GemmTask final : public Task {
     char message[512] = "";
     report.status = gemm_function()(&args_, message, sizeof message);
     if (report.status != CUDA_SUCCESS) report.fault = std::string("A matrix product failed: ") + message;
-    report.duration = duration(context.device->model);
+    report.duration = kernel_time_on(context.device->model, multiprocessors, duration(context.device->model));
   }
 
  private:

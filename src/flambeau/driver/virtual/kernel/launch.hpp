@@ -36,8 +36,9 @@ class KernelTask final : public Task {
   bool brief() const override { return false; }
   // A grid that leaves multiprocessors free runs beside others; those that fill the device queue up.
   Engine engine() const override { return fills_device_ ? Engine::Compute : Engine::None; }
-  void set_device(const Model &model) {
-    fills_device_ = shape_.blocks() >= static_cast<std::uint64_t>(model.multiprocessors);
+  void set_place(const Model &model, const Partition *partition) {
+    const int count = partition ? partition->count : model.multiprocessors;
+    fills_device_ = shape_.blocks() >= static_cast<std::uint64_t>(count);
   }
 
   void describe(WorkDescription &work) const override {
@@ -62,7 +63,7 @@ class KernelTask final : public Task {
     launch.parameters = parameters_.data();
     launch.memory = map.get();
     launch.workers = machine.workers;
-    launch.multiprocessors = model.multiprocessors;
+    launch.multiprocessors = multiprocessors ? multiprocessors : model.multiprocessors;
     launch.clock_start = static_cast<std::uint64_t>(static_cast<double>(start) * 1e-9 * model.clock_hz());
     ptx::Outcome outcome{};
     std::unique_ptr<GridWatcher> watcher;
@@ -73,7 +74,8 @@ class KernelTask final : public Task {
       launch.watcher = watcher.get();
     }
     kernel_engine().run(&launch, &outcome);
-    report.duration = kernel_time(model, outcome.global_bytes, outcome.operations) +
+    const Nanoseconds whole = kernel_time(model, outcome.global_bytes, outcome.operations);
+    report.duration = (fills_device_ ? kernel_time_on(model, multiprocessors, whole) : whole) +
                       cycles_time(model, static_cast<double>(outcome.clock_cycles));
     if (outcome.status == CUDA_SUCCESS) return;
     report.status = outcome.status;

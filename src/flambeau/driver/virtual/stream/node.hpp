@@ -23,6 +23,7 @@ struct Report {
   CUresult status = CUDA_SUCCESS;
   std::string fault;          // for people, when status is not 0
   Nanoseconds duration = 0;   // modelled
+  bool again = false;         // it has another step, which runs when it may start
 };
 
 // One piece of work. No lock is held while it runs.
@@ -37,11 +38,15 @@ class Task {
   virtual bool brief() const { return true; }
   // How long a poll waits at most for one that is not brief, in milliseconds of wall time.
   virtual int poll_patience() const { return 1000; }
+  // Whether a step may run now that nothing of this machine holds it up. It is asked again and again
+  // with the machine's mutex held.
+  virtual bool may_start() { return true; }
   // What it is, for those who look into a graph. By default a kernel that a library launched.
   virtual void describe(WorkDescription &work) const { work.name = "kernel"; }
   virtual void run(Machine &machine, Context &context, Nanoseconds start, Report &report) = 0;
 
   std::uint64_t epoch = ledger_epoch.load();   // when it was made; of a graph's, when it was captured
+  int multiprocessors = 0;   // of the partition that it runs on; 0: the device's
   TicketPtr ticket;   // of the submission that runs now, while a check is on
 };
 
@@ -51,6 +56,7 @@ using NodePtr = std::shared_ptr<Node>;
 struct Node {
   std::uint64_t sequence = 0;       // submission order over all streams
   Context *context = nullptr;
+  PartitionPtr partition;           // null: the whole device
   std::unique_ptr<Task> task;       // null: a marker
   std::vector<NodePtr> waits_for;   // cleared when done
   std::vector<NodePtr> dependents;  // cleared when done

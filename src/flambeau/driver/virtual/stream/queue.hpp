@@ -16,6 +16,7 @@ constexpr unsigned STREAM_NON_BLOCKING = 1;
 
 struct Stream {
   Context *context = nullptr;
+  PartitionPtr partition;   // of a green context; null: the whole device
   unsigned flags = 0;
   int priority = 0;
   bool legacy = false;   // the default stream, which waits for all blocking ones and they for it
