@@ -26,26 +26,38 @@ __device__ inline void add_index(
   offsets[i] = accumulate ? offsets[i] + offset : offset;
 }
 
+// Positions are element offsets (size 0), or an index along one dimension of some size and stride.
+template <class Index> struct Positions {
+  const Index *at;
+  int64 size, stride;
+  __device__ int64 offset(int64 i) const {
+    return size ? wrapped_index((int64)at[i], size) * stride : (int64)at[i];
+  }
+};
+
 // Operand 0 of the layout is the values, 1 the indexed tensor without its indexed dimensions,
-// 2 the offsets.
-template <class T>
-__device__ inline void index_read(
-    T *values, const T *self, const int64 *offsets, int64 n, const Layout &layout) {
+// 2 the positions. Small spaces are walked with 32-bit arithmetic.
+template <class Action, class Values, class Self, class Index>
+__device__ inline void index_access(
+    Values *values, Self *self, const Positions<Index> &positions, int64 n, const Layout &layout) {
   const int64 i = blockIdx.x * (int64)blockDim.x + threadIdx.x;
   if (i >= n) return;
-  int64 at[3];
-  offsets_at(i, layout, at);
-  values[at[0]] = self[at[1] + offsets[at[2]]];
+  if (layout.pad) {  // whether everything is in the reach of 32 bits
+    uint32 at[3];
+    offsets_at((uint32)i, layout, at);
+    Action::apply(values + at[0], self + at[1] + positions.offset(at[2]));
+  } else {
+    int64 at[3];
+    offsets_at(i, layout, at);
+    Action::apply(values + at[0], self + at[1] + positions.offset(at[2]));
+  }
 }
-template <class T>
-__device__ inline void index_write(
-    const T *values, T *self, const int64 *offsets, int64 n, const Layout &layout) {
-  const int64 i = blockIdx.x * (int64)blockDim.x + threadIdx.x;
-  if (i >= n) return;
-  int64 at[3];
-  offsets_at(i, layout, at);
-  self[at[1] + offsets[at[2]]] = values[at[0]];
-}
+struct Read {
+  template <class T> __device__ static void apply(T *value, const T *element) { *value = *element; }
+};
+struct Write {
+  template <class T> __device__ static void apply(const T *value, T *element) { *element = *value; }
+};
 
 struct Plus {
   template <class A> __device__ static A join(A a, A b) { return plus(a, b); }
@@ -103,15 +115,11 @@ template <class Op, class T> __device__ inline void atomic_combine(T *address, T
     } while (seen != before);
   }
 }
-template <class Op, class T>
-__device__ inline void index_combine(
-    const T *values, T *self, const int64 *offsets, int64 n, const Layout &layout) {
-  const int64 i = blockIdx.x * (int64)blockDim.x + threadIdx.x;
-  if (i >= n) return;
-  int64 at[3];
-  offsets_at(i, layout, at);
-  atomic_combine<Op>(self + at[1] + offsets[at[2]], values[at[0]]);
-}
+template <class Op> struct Combine {
+  template <class T> __device__ static void apply(const T *value, T *element) {
+    atomic_combine<Op>(element, *value);
+  }
+};
 
 // Nonzero elements of a contiguous tensor, in order: count per chunk, scan the counts, write.
 enum { SELECT_THREADS = 256 };

@@ -62,7 +62,7 @@ __device__ inline typename Op::State reduce_range(
 // of 16 bytes between an unaligned beginning and end.
 template <class Op, class In>
 __device__ inline typename Op::State reduce_run(
-    const In *in, int64 first, int64 last, int lane, int width) {
+    const In *in, int64 first, int64 last, int64 lane, int64 width) {
   // V elements per load and LOADS loads in flight; more than 16 elements would only bloat the code.
   enum { V = 16 / sizeof(In), LOADS = V >= 16 ? 1 : V >= 8 ? 2 : 4 };
   typedef Vector<In, V> Pack;
@@ -72,9 +72,10 @@ __device__ inline typename Op::State reduce_run(
   const int64 begin = first + lead < last ? first + lead : last;
   if (first + lane < begin) states[0] = Op::add(states[0], in[first + lane], first + lane);
   const Pack *packs = (const Pack *)(in + begin);
-  const int64 rounds = (last - begin) / (V * LOADS * (int64)width);
+  const int64 all = (last - begin) / V;  // whole packs
+  int64 p = lane;
 #pragma unroll 1
-  for (int64 p = lane; p < rounds * LOADS * width; p += LOADS * width) {
+  for (; p + (LOADS - 1) * width < all; p += LOADS * width) {
     Pack loaded[LOADS];
 #pragma unroll
     for (int u = 0; u < LOADS; ++u) loaded[u] = packs[p + u * width];
@@ -87,15 +88,26 @@ __device__ inline typename Op::State reduce_run(
       }
   }
 #pragma unroll 1
-  for (int64 i = begin + rounds * V * LOADS * width + lane; i < last; i += width)
+  for (; p < all; p += width) {
+    const Pack loaded = packs[p];
+#pragma unroll
+    for (int v = 0; v < V; ++v)
+      states[v % 4] = Op::add(states[v % 4], loaded.at[v], begin + p * V + v);
+  }
+#pragma unroll 1
+  for (int64 i = begin + all * V + lane; i < last; i += width)
     states[0] = Op::add(states[0], in[i], i);
   return Op::join(Op::join(states[0], states[1]), Op::join(states[2], states[3]));
+}
+
+__device__ inline bool is_run(const ReduceShape &shape) {
+  return shape.reduced.ndim == 0 || (shape.reduced.ndim == 1 && shape.reduced.strides[0][0] == 1);
 }
 
 template <class Op, class In>
 __device__ inline typename Op::State reduce_shared(
     const In *in, const ReduceShape &shape, int64 first, int64 last, int lane, int width) {
-  if (shape.reduced.ndim == 0 || (shape.reduced.ndim == 1 && shape.reduced.strides[0][0] == 1))
+  if (is_run(shape))
     return reduce_run<Op>(in, first, last, lane, width);
   return reduce_range<Op>(in, shape, first + lane, last, width);
 }
@@ -160,13 +172,17 @@ __device__ inline void reduce_per_block(
     Out *out, int64 *out_index, const In *in, const ReduceShape &shape, typename Op::State *partial) {
   const int64 o = blockIdx.x / shape.slices, slice = blockIdx.x % shape.slices;
   const In *row = in + input_offset(o, shape.kept);
-  // Slices start at whole memory lines, so that no load of a warp touches one line more than it must.
-  const int64 share = (shape.count + shape.slices - 1) / shape.slices;
-  const int64 length = shape.slices > 1 ? (share + 1023) / 1024 * 1024 : share;
-  const int64 first = slice * length < shape.count ? slice * length : shape.count;
-  const int64 last = first + length < shape.count ? first + length : shape.count;
-  typename Op::State state =
-      reduce_shared<Op>(row, shape, first, last, threadIdx.x, REDUCE_THREADS);
+  typename Op::State state;
+  if (is_run(shape)) {
+    // The blocks of a row walk it side by side, all of them in one region of memory at a time.
+    const int64 lane = slice * REDUCE_THREADS + threadIdx.x;
+    state = reduce_run<Op>(row, 0, shape.count, lane, shape.slices * REDUCE_THREADS);
+  } else {
+    const int64 length = (shape.count + shape.slices - 1) / shape.slices;
+    const int64 first = slice * length < shape.count ? slice * length : shape.count;
+    const int64 last = first + length < shape.count ? first + length : shape.count;
+    state = reduce_range<Op>(row, shape, first + threadIdx.x, last, REDUCE_THREADS);
+  }
   state = reduce_block<Op>(state);
   if (threadIdx.x != 0) return;
   if (shape.slices > 1) partial[blockIdx.x] = state;
@@ -248,6 +264,25 @@ template <class A, class In, class Out> struct Moments {
     out[o] = convert<Out>(s.squares);
   }
 };
+// The extreme alone.
+template <class A, class In, class Out, bool largest> struct ExtremeValue {
+  typedef A State;
+  __device__ static A start() { return largest ? lowest<A>() : highest<A>(); }
+  __device__ static A add(A s, In x, int64) { return join(s, convert<A>(x)); }
+  __device__ static A join(A a, A b) {
+    if constexpr (same<A, float>::value) {  // one instruction that keeps NaN
+      float y;
+      if (largest) asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+      else asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+      return y;
+    }
+    return largest ? maximum_of(a, b) : minimum_of(a, b);
+  }
+  __device__ static void write(A s, int64, Out *out, int64 *, int64 o) { out[o] = convert<Out>(s); }
+};
+template <class A, class In, class Out> struct LargestValue : ExtremeValue<A, In, Out, true> {};
+template <class A, class In, class Out> struct SmallestValue : ExtremeValue<A, In, Out, false> {};
+
 // The extreme and its first position; a NaN beats every number, the first NaN wins.
 template <class A, class In, class Out, bool largest> struct Extreme {
   struct State { A value; int64 index; };

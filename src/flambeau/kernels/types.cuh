@@ -204,8 +204,9 @@ template <int N, class Index>
 __device__ inline void offsets_at(Index i, const Layout &layout, Index (&offsets)[N]) {
 #pragma unroll
   for (int k = 0; k < N; ++k) offsets[k] = 0;
+  const int last = layout.ndim - 1;  // what is left there needs no division
 #pragma unroll 1
-  for (int d = 0; d < layout.ndim; ++d) {
+  for (int d = 0; d < last; ++d) {
     const Index size = (Index)layout.sizes[d];
     const Index rest = i / size;
     const Index at = i - rest * size;
@@ -213,6 +214,9 @@ __device__ inline void offsets_at(Index i, const Layout &layout, Index (&offsets
 #pragma unroll
     for (int k = 0; k < N; ++k) offsets[k] += at * (Index)layout.strides[k][d];
   }
+  if (last >= 0)
+#pragma unroll
+    for (int k = 0; k < N; ++k) offsets[k] += i * (Index)layout.strides[k][last];
 }
 
 template <class T> __device__ inline T lowest();

@@ -37,7 +37,7 @@ _CUDA_TYPES = {
 }
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
 _SMALL_FLOATS = {"float16", "bfloat16", *FLOAT8}
-CONTIGUOUS, STRIDED, STRIDED_64 = 0, 1, 2  # the layout classes
+CONTIGUOUS, STRIDED, STRIDED_64, INNER, TRANSPOSED = range(5)  # the layout classes
 
 
 def cuda_type(code: int) -> str:
@@ -108,7 +108,8 @@ def elementwise_source(
     out_type, compute_type
         Scalar types of the output and of the computation.
     layout_class
-        0 contiguous and vectorised, 1 strided with 32-bit indices, 2 strided with 64-bit indices.
+        0 contiguous and vectorised, 1 strided with 32-bit indices, 2 strided with 64-bit indices, 3
+        vectorised along an innermost dimension, 4 transposed through shared memory.
 
     Returns
     -------
@@ -125,11 +126,14 @@ def elementwise_source(
     parameters.append("int64 n")
     if layout_class != CONTIGUOUS:
         parameters.append("const Layout layout")
-    body = (
-        _contiguous_body(row, tensors, in_types, out_type)
-        if layout_class == CONTIGUOUS
-        else _strided_body(row, tensors, "uint32" if layout_class == STRIDED else "int64")
-    )
+    if layout_class == CONTIGUOUS:
+        body = _contiguous_body(row, tensors, in_types, out_type)
+    elif layout_class == INNER:
+        body = _inner_body(row, tensors, in_types, out_type)
+    elif layout_class == TRANSPOSED:
+        body = _transposed_body(row, tensors[0])
+    else:
+        body = _strided_body(row, tensors, "uint32" if layout_class == STRIDED else "int64")
     operand_names = [*"abc"[: row.arity], *(f"s{k}" for k in range(row.scalars))]
     functor = ", ".join(f"T {name}" for name in operand_names)
     # A comparison rounds a number to the tensor's dtype, so that x == 0.1 can be true in half.
@@ -172,12 +176,16 @@ def _call(row: Row, loaded: dict[int, str]) -> str:
     return f"store_as<Out, Result>(apply({', '.join(operands)}))"
 
 
+def _width(tensors: Sequence[int], in_types: Sequence[int], out_type: int) -> int:
+    """Neighbours that one access of 16 bytes takes of the widest operand."""
+    types = [out_type, *(in_types[k] for k in tensors)]
+    return max(1, 16 // max(_dtype.dtype_from_code(code).itemsize for code in types))
+
+
 def _contiguous_body(
     row: Row, tensors: Sequence[int], in_types: Sequence[int], out_type: int
 ) -> list[str]:
-    types = [out_type, *(in_types[k] for k in tensors)]
-    widest = max(_dtype.dtype_from_code(code).itemsize for code in types)
-    width = max(1, 16 // widest)
+    width = _width(tensors, in_types, out_type)
     single = _call(row, {k: f"p{k}[i]" for k in tensors})
     if width == 1:
         return ["const int64 i = linear_thread();", f"if (i < n) out[i] = {single};"]
@@ -210,3 +218,30 @@ def _strided_body(row: Row, tensors: Sequence[int], index: str) -> list[str]:
         f"offsets_at<{count}, {index}>(({index})i, layout, at);",
         f"out[at[0]] = {_call(row, loaded)};",
     ]
+
+
+def _inner_body(
+    row: Row, tensors: Sequence[int], in_types: Sequence[int], out_type: int
+) -> list[str]:
+    count, width = len(tensors) + 1, _width(tensors, in_types, out_type)
+    return [
+        "const uint32 i = (uint32)linear_thread();",
+        f"if (i >= (uint32)(n / {width})) return;",
+        f"int64 at[{count}];",
+        f"inner_offsets<{count}, {width}>(i, layout, at);",
+        *(
+            f"const Vector<In{k}, {width}> w{k} = "
+            f"load_inner<{width}>(p{k} + at[{position}], layout.strides[{position}][0]);"
+            for position, k in enumerate(tensors, 1)
+        ),
+        f"Vector<Out, {width}> results;",
+        "#pragma unroll",
+        f"for (int j = 0; j < {width}; ++j) "
+        f"results.at[j] = {_call(row, {k: f'w{k}.at[j]' for k in tensors})};",
+        f"*(Vector<Out, {width}> *)(out + at[0]) = results;",
+    ]
+
+
+def _transposed_body(row: Row, tensor: int) -> list[str]:
+    call = _call(row, {tensor: "value"})
+    return [f"transposed(out, p{tensor}, layout, [&](In{tensor} value) {{ return {call}; }});"]

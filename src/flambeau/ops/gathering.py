@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau.ops.common import broadcast_shapes, new_like, same_device, store_out, wrap_dim
-from flambeau.ops.indexing import access, element_offsets, getitem, note_written, put_at
+from flambeau.ops.indexing import Positions, access, getitem, note_written, positions_of, put_at
 from flambeau.ops.registry import OPS, inplace_method, public
 from flambeau.runtime._tensor import Tensor
 
@@ -51,11 +51,11 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
     return store_out(getitem(input, (*at, index.reshape(-1))), out)
 
 
-def _along(self: Tensor, dim: int, index: Tensor) -> tuple[Tensor, list[int]]:
-    """Offsets of `index` along a dimension, and the strides of the others."""
-    offsets = element_offsets(self, [(dim, index)])
+def _along(self: Tensor, dim: int, index: Tensor) -> tuple[Positions, list[int]]:
+    """Positions of `index` along a dimension, and the strides of the others."""
+    positions = positions_of(self, [(dim, index)])
     rest = [0 if d == dim else self.stride(d) for d in range(self.ndim)]
-    return offsets, rest
+    return positions, rest
 
 
 def _fitted(name: str, self: Tensor, dim: int, index: Tensor) -> tuple[Tensor, Tensor, int]:
@@ -99,8 +99,8 @@ def gather(
     source, index, dim = _fitted("gather", input, dim, index)
     values = new_like(input, index.shape)
     if index.numel():
-        offsets, rest = _along(source, dim, index)
-        access("read", values, source, rest, offsets, index.shape)
+        positions, rest = _along(source, dim, index)
+        access("read", values, source, rest, positions, index.shape)
     return store_out(values.reshape(shape), out)
 
 
@@ -144,8 +144,8 @@ def _scatter(name: str, self: Tensor, dim: int, index: Tensor, src: Any, action:
             )
     else:
         values = OPS["_copy"](src, out=new_like(self, ())).expand(*index.shape)
-    offsets, rest = _along(target, dim, index)
-    access(action, values, target, rest, offsets, index.shape)
+    positions, rest = _along(target, dim, index)
+    access(action, values, target, rest, positions, index.shape)
     note_written(self)
     return self
 

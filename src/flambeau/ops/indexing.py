@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Indexing with tensors: ``t[index]`` and ``t[index] = value``, and the engine behind both.
 
-All of it comes down to three kernels over one int64 tensor of element offsets: read, write, add.
+All of it comes down to one kernel that reads, writes or combines at positions: those of an index
+along one dimension, or element offsets worked out before.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flambeau.ops.codegen import cuda_type, includes
 from flambeau.ops.common import (
@@ -39,16 +40,38 @@ _COMBINATIONS = {
 }
 
 
+class Positions(NamedTuple):
+    """Where elements are: offsets in elements, or an index along one dimension.
+
+    Parameters
+    ----------
+    tensor
+        int64 offsets, or the index.
+    size, stride
+        Of the dimension that is indexed; 0 for offsets.
+    """
+
+    tensor: Tensor
+    size: int = 0
+    stride: int = 0
+
+    def reshape(self, *shape: int) -> Positions:
+        """The same positions in another shape."""
+        return self._replace(tensor=self.tensor.reshape(shape))
+
+
 @functools.cache
-def _access_source(action: str, code: int) -> str:
-    element = cuda_type(code)
+def _access_source(action: str, code: int, index_code: int) -> str:
     first, second = ("", "const ") if action == "read" else ("const ", "")
-    form = f"combine<{_COMBINATIONS[action]}>" if action in _COMBINATIONS else action
+    names = {"read": "Read", "write": "Write"}
+    form = names.get(action) or f"Combine<{_COMBINATIONS[action]}>"
     return f"""{includes("index.cuh", code)}
-FLAMBEAU_KERNEL({THREADS}) access({first}{element} *values, {second}{element} *self,
-                                  const int64 *offsets, int64 n, const Layout layout) {{
+typedef {cuda_type(code)} T;
+typedef {cuda_type(index_code)} Index;
+FLAMBEAU_KERNEL({THREADS}) access({first}T *values, {second}T *self, const Index *positions,
+                                  int64 size, int64 stride, int64 n, const Layout layout) {{
   FLAMBEAU_GRID_WAIT();
-  index_{form}(values, self, offsets, n, layout);
+  index_access<{form}>(values, self, Positions<Index>{{positions, size, stride}}, n, layout);
 }}
 """
 
@@ -69,14 +92,14 @@ def access(
     values: Tensor,
     self: Tensor,
     rest: Sequence[int],
-    offsets: Tensor,
+    positions: Positions,
     shape: Sequence[int],
 ) -> None:
-    """Read, write or combine over `shape`: ``self`` at ``rest`` strides plus the offsets."""
+    """Read, write or combine over `shape`: ``self`` at ``rest`` strides plus the positions."""
     count = values.numel()
     if count == 0:
         return
-    spread = offsets.expand(*shape)
+    spread = positions.tensor.expand(*shape)
     if self.device.type == "cpu":
         from flambeau.ops import host_indexing
 
@@ -84,17 +107,33 @@ def access(
         return
     device = self.get_device()
     layout = pack_layout(shape, values.stride(), rest, spread.stride())
-    signature = "PRRqB" if action == "read" else "RPRqB"
-    made = kernel(_access_source(action, self.dtype.code), "access", signature, device)
-    launch_linear(made, device, count, values, self, offsets, count, layout)
+    if count < 1 << 31 and max(map(_reach, (values, self, positions.tensor))) < 1 << 31:
+        layout = layout[:4] + b"\1\0\0\0" + layout[8:]  # Layout.pad: 32-bit arithmetic will do
+    signature = "PRRqqqB" if action == "read" else "RPRqqqB"
+    source = _access_source(action, self.dtype.code, positions.tensor.dtype.code)
+    made = kernel(source, "access", signature, device)
+    launch_linear(
+        made, device, count,
+        values, self, positions.tensor, positions.size, positions.stride, count, layout,
+    )  # fmt: skip
 
 
-def element_offsets(self: Tensor, indices: Sequence[tuple[int, Tensor]]) -> Tensor:
-    """Element offsets into `self` of index tensors for some of its dimensions, broadcast."""
+def _reach(tensor: Tensor) -> int:
+    """How far apart a tensor's elements lie, in elements."""
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    return sum((size - 1) * step for size, step in pairs)
+
+
+def positions_of(self: Tensor, indices: Sequence[tuple[int, Tensor]]) -> Positions:
+    """Positions in `self` by index tensors for some of its dimensions, broadcast together."""
+    if len(indices) == 1 and self.is_cuda:
+        dim, index = indices[0]
+        if index.numel() == 0 or self.shape[dim]:
+            return Positions(index, self.shape[dim], self.stride(dim))
     shape = _index_shape([index for _, index in indices])
     offsets = empty(shape, dtype=_INT64, device=self.device)
     if offsets.numel() == 0:
-        return offsets
+        return Positions(offsets)
     for position, (dim, index) in enumerate(indices):
         size, stride = self.shape[dim], self.stride(dim)
         spread = index.expand(*shape)
@@ -110,7 +149,7 @@ def element_offsets(self: Tensor, indices: Sequence[tuple[int, Tensor]]) -> Tens
             made, self.get_device(), count,
             offsets, index, size, stride, int(position > 0), count, layout,
         )  # fmt: skip
-    return offsets
+    return Positions(offsets)
 
 
 def _index_shape(indices: Sequence[Tensor]) -> tuple[int, ...]:
@@ -221,14 +260,14 @@ def _placed(view: Tensor, indices: Sequence[Tensor | None]) -> tuple[int, list[i
 
 
 class _Selection:
-    """What an advanced index means: result shape, strides of the rest, offsets."""
+    """What an advanced index means: result shape, strides of the rest, positions."""
 
     def __init__(self, view: Tensor, indices: Sequence[Tensor | None]) -> None:
         at, others = _placed(view, indices)
         pairs = [(d, index) for d, index in enumerate(indices) if index is not None]
-        offsets = element_offsets(view, pairs)
+        positions = positions_of(view, pairs)
         before, after = others[:at], others[at:]
-        shape = offsets.shape
+        shape = positions.tensor.shape
         self.view = view
         self.shape = (
             *(view.shape[d] for d in before), *shape, *(view.shape[d] for d in after),
@@ -236,7 +275,7 @@ class _Selection:
         self.rest = (
             *(view.stride(d) for d in before), *[0] * len(shape), *(view.stride(d) for d in after),
         )  # fmt: skip
-        self.offsets = offsets.reshape(*shape, *[1] * len(after)) if after else offsets
+        self.positions = positions.reshape(*shape, *[1] * len(after)) if after else positions
 
 
 def _scalar_mask(self: Tensor, index: Any) -> Tensor | None:
@@ -253,7 +292,7 @@ def getitem(self: Tensor, index: Any) -> Tensor:
     view, indices = _parse(self, index)
     chosen_by = _Selection(view, indices)
     values = new_like(self, chosen_by.shape)
-    access("read", values, view, chosen_by.rest, chosen_by.offsets, chosen_by.shape)
+    access("read", values, view, chosen_by.rest, chosen_by.positions, chosen_by.shape)
     return values
 
 
@@ -288,7 +327,7 @@ def put_at(self: Tensor, index: Any, value: Any, action: str) -> None:
             f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to "
             f"indexing result of shape {list(chosen.shape)}"
         ) from None
-    access(action, values, view, chosen.rest, chosen.offsets, chosen.shape)
+    access(action, values, view, chosen.rest, chosen.positions, chosen.shape)
     note_written(self)
 
 

@@ -51,6 +51,8 @@ REDUCTIONS = {
     "all": Reduction("All", "np.all(a, axes)", wide=False),
     "any": Reduction("Any", "np.any(a, axes)", wide=False),
     "squares": Reduction("Moments", "squares(a, axes)"),
+    "amax": Reduction("LargestValue", "np.max(a, axes)", wide=False),
+    "amin": Reduction("SmallestValue", "np.min(a, axes)", wide=False),
     "max": Reduction("Largest", "np.max(a, axes)", wide=False, positions=True),
     "min": Reduction("Smallest", "np.min(a, axes)", wide=False, positions=True),
 }

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from flambeau.ops import return_types
+from flambeau.ops import radix, return_types
 from flambeau.ops.codegen import cuda_type
 from flambeau.ops.common import (
     THREADS,
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from flambeau.runtime._tensor import Tensor
 
 _CHUNK = 1024  # SORT_CHUNK of sort.cuh
+_TOP_CHUNK = 4096  # TOP_CHUNK of topk.cuh
+_ROW_WORK = 1 << 14  # elements that make a launch for each row worth it
+_FEW = 64  # up to so many of a row are chosen one by one
 _INT32, _INT64 = (_dtype.dtypes[name] for name in ("int32", "int64"))
 
 
@@ -82,8 +85,16 @@ def _sorted(input: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor]:
 
         return host_reductions.sort(input, dim, descending)
     rows = input.movedim(dim, -1).contiguous()
-    keys, positions = _sort_rows(rows, descending)
-    return keys.movedim(-1, dim), positions.to(_INT64).movedim(-1, dim)
+    n = rows.shape[-1]
+    if radix.LEAST <= n <= radix.MOST and rows.numel() // n <= max(4, n // _ROW_WORK):
+        keys, indices = new_like(rows, rows.shape), new_like(rows, rows.shape, _INT64)
+        whole = [part.reshape(-1, n) for part in (rows, keys, indices)]
+        for row, sorted_row, places in zip(*whole, strict=True):
+            radix.sort_row(row, descending, sorted_row, places)
+    else:
+        keys, positions = _sort_rows(rows, descending)
+        indices = positions.to(_INT64)
+    return keys.movedim(-1, dim), indices.movedim(-1, dim)
 
 
 @public()
@@ -146,6 +157,32 @@ def msort(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return store_out(_sorted(input, 0, False)[0], out)
 
 
+@functools.cache
+def _top_source(code: int, largest: bool) -> str:
+    return f"""#include "topk.cuh"
+typedef {cuda_type(code)} Key;
+FLAMBEAU_KERNEL({THREADS}) top(Key *values, int64 *indices, const Key *in, const int64 *names,
+                               int64 n, int32 chunks, int32 k) {{
+  FLAMBEAU_GRID_WAIT();
+  top_of_chunks<Key, {"true" if largest else "false"}>(values, indices, in, names, n, chunks, k);
+}}
+"""
+
+
+def _top_rows(rows: Tensor, names: Tensor | None, k: int, largest: bool) -> tuple[Tensor, Tensor]:
+    """The first k of each row of a contiguous CUDA matrix; `names` are the elements' indices."""
+    count, n = rows.shape
+    chunks = -(-n // _TOP_CHUNK)
+    values = new_like(rows, (count, chunks * k))
+    indices = new_like(rows, (count, chunks * k), _INT64)
+    device = rows.get_device()
+    made = kernel(_top_source(rows.dtype.code, largest), "top", "PPRRqii", device)
+    given = rows.new_empty(0, dtype=_INT64) if names is None else names
+    grid = (count * chunks, 1, 1)
+    made(device, grid, (THREADS, 1, 1), 0, values, indices, rows, given, n, chunks, k)
+    return (values, indices) if chunks == 1 else _top_rows(values, indices, k, largest)
+
+
 @public()
 def topk(
     input: Tensor,
@@ -188,6 +225,15 @@ def topk(
     size = input.shape[dim] if input.ndim else 1
     if not 0 <= k <= size:
         raise RuntimeError(f"selected index k out of range: got k={k} for {size} elements")
+    if input.is_cuda and input.ndim and 0 < k <= _FEW and input.dtype.category < 3:
+        rows = input.movedim(dim, -1).contiguous()
+        if rows.numel() and size < 1 << 31:
+            found = _top_rows(rows.reshape(-1, size), None, k, largest)
+            shape = (*rows.shape[:-1], k)
+            values, indices = (part.reshape(shape).movedim(-1, dim) for part in found)
+            if out is not None:
+                values, indices = store_out(values, out[0]), store_out(indices, out[1])
+            return return_types.topk(values, indices)
     values, indices = _sorted(input, dim, largest)
     if input.ndim:
         values = values.narrow(dim, 0, k).contiguous()

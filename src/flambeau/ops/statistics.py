@@ -202,7 +202,7 @@ def _extreme(name: str, input: Tensor, dim: Any, keepdim: bool, out: Any) -> Any
         return getattr(return_types, name)(*stored)
     _need_order(name, input)
     _need_elements(name, input, range(input.ndim), given=False)
-    return _reduced(name, input, None, False, input.dtype.code, out)
+    return _reduced(f"a{name}", input, None, False, input.dtype.code, out)
 
 
 @public()
@@ -310,7 +310,7 @@ def _extreme_values(name: str, input: Tensor, dim: Dims, keepdim: bool, out: Any
     _need_order(name, input)
     given = dim is not None and (isinstance(dim, int) or len(dim) > 0)
     _need_elements(name, input, wrap_dims(dim, input.ndim), given)
-    return _reduced(name[1:], input, dim, keepdim, input.dtype.code, out)
+    return _reduced(name, input, dim, keepdim, input.dtype.code, out)
 
 
 @public()

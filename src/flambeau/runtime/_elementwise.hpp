@@ -81,6 +81,31 @@ inline bool can_cast(int from, int to) {
   return a <= b || (a == 1 && b == 1);
 }
 
+// How many neighbours one access may take where the innermost dimension is contiguous or broadcast in
+// every operand: `width`, or 1 if an address, a size or an outer stride does not allow it.
+inline int inner_width(const Space &space, char **addresses, const int *types, int width) {
+  if (width == 1 || space.ndim == 0 || space.strides[0][0] != 1 || space.sizes[0] % width) return 1;
+  if (space.count() / width > INT32_MAX) return 1;
+  for (int i = 0; i < space.operands; ++i) {
+    if (space.strides[i][0] == 0) continue;
+    if (space.strides[i][0] != 1) return 1;
+    if (reinterpret_cast<std::uintptr_t>(addresses[i]) % (width * item_bytes[types[i]])) return 1;
+    for (int d = 1; d < space.ndim; ++d)
+      if (space.strides[i][d] % width) return 1;
+  }
+  return width;
+}
+
+constexpr int TRANSPOSING_TILE = 64;
+
+// Blocks of a kernel that goes through shared memory: dimensions 0 and 1 are cut into tiles.
+inline std::int64_t transposing_tiles(const Layout &layout) {
+  std::int64_t tiles = 1;
+  for (int d = 0; d < layout.ndim; ++d)
+    tiles *= d < 2 ? (layout.sizes[d] + TRANSPOSING_TILE - 1) / TRANSPOSING_TILE : layout.sizes[d];
+  return tiles;
+}
+
 // Elements that one thread of the vectorised kernel handles.
 inline int vector_width(int widest_bytes) { return widest_bytes >= 16 ? 1 : 16 / widest_bytes; }
 

@@ -87,6 +87,20 @@ struct Space {
     return n;
   }
 
+  // Whether the output (operand 0) and the only input each have a contiguous dimension, but not the
+  // same one, both of some size; then the input's is dimension 1 of the layout.
+  bool transposing(Layout *layout) const {
+    constexpr std::int64_t WORTHWHILE = 32;
+    if (ndim < 2 || strides[0][0] != 1 || strides[1][0] == 1 || sizes[0] < WORTHWHILE) return false;
+    for (int d = 1; d < ndim; ++d) {
+      if (strides[1][d] != 1 || sizes[d] < WORTHWHILE) continue;
+      Space moved = *this;
+      if (d > 1) moved.swap(1, d);
+      return moved.fill(layout);
+    }
+    return false;
+  }
+
   bool fill(Layout *layout) const {
     if (ndim > LAYOUT_DIMS) return false;
     layout->ndim = ndim;

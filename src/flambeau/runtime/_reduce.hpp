@@ -49,7 +49,8 @@ inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1
 
 // Choose who does what. Enough blocks to fill a large device, each with enough to do.
 inline ReduceVariant plan_reduction(ReduceShape &shape, bool across) {
-  constexpr std::int64_t FULL = 1056, WAVES = 4, LEAST = 16 * REDUCE_THREADS;
+  // FULL blocks of 256 threads that do 16 bytes times four at once saturate the memory of the largest device.
+  constexpr std::int64_t FULL = 1056, LEAST = 16 * REDUCE_THREADS;
   shape.slices = 1;
   if (across && shape.outputs >= 32) {
     const std::int64_t blocks = ceil_div(shape.outputs, REDUCE_THREADS);
@@ -60,7 +61,7 @@ inline ReduceVariant plan_reduction(ReduceShape &shape, bool across) {
   if (shape.count <= 16) return PER_THREAD;
   if (shape.count <= 1024 && shape.outputs >= 64) return PER_WARP;
   if (shape.count > 2 * LEAST && shape.outputs < FULL / 2)
-    shape.slices = std::min(shape.count / LEAST, WAVES * FULL / shape.outputs);
+    shape.slices = std::min(shape.count / LEAST, FULL / shape.outputs);
   return PER_BLOCK;
 }
 

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stable radix sort of one row that carries positions: a pass over the keys counts the digits of all
+// passes, then each pass moves every element once. Blocks take tiles in order, rank their elements by
+// digit in shared memory, and learn what the tiles before hold by looking back at their counts
+// (Adinets and Merrill, Onesweep, 2022).
+#pragma once
+#include "math.cuh"
+
+enum { RADIX_BITS = 8, RADIX = 1 << RADIX_BITS };  // a thread for each digit
+enum { RADIX_THREADS = RADIX, RADIX_WARPS = RADIX_THREADS / 32 };
+enum { RADIX_ITEMS = 16, RADIX_TILE = RADIX_THREADS * RADIX_ITEMS };
+enum : uint32 { COUNT_MASK = (1u << 30) - 1, COUNT_TILE = 1u << 30, COUNT_PREFIX = 2u << 30 };
+
+template <int bytes> struct unsigned_of { typedef uint8 type; };
+template <> struct unsigned_of<2> { typedef uint16 type; };
+template <> struct unsigned_of<4> { typedef uint32 type; };
+template <> struct unsigned_of<8> { typedef uint64 type; };
+
+// Bits that order as the elements do: NaN is the greatest, the zeros are equal.
+template <class In, bool descending>
+__device__ inline typename unsigned_of<sizeof(In)>::type ordered_bits(In x) {
+  typedef typename unsigned_of<sizeof(In)>::type U;
+  const U sign = U(1) << (8 * sizeof(In) - 1);
+  U bits;
+  if constexpr (is_float<In>) {
+    const typename arithmetic<In>::type value = convert<typename arithmetic<In>::type>(x);
+    union { In from; U to; } both;
+    both.from = x;
+    bits = both.to;
+    if (is_nan(value)) bits = ~U(0);
+    else if (value == 0) bits = sign;
+    else bits = bits & sign ? U(~bits) : U(bits | sign);
+  } else if constexpr (same<In, bool>::value) {
+    bits = x;
+  } else {
+    bits = In(-1) < In(0) ? U(U(x) ^ sign) : U(x);
+  }
+  return descending ? U(~bits) : bits;
+}
+template <class In, bool descending> __device__ inline int digit_of(In x, int pass) {
+  return (int)(ordered_bits<In, descending>(x) >> (RADIX_BITS * pass)) & (RADIX - 1);
+}
+
+// counts[pass][digit] over the whole row.
+template <class In, bool descending>
+__device__ inline void count_digits(uint32 *counts, const In *in, int64 n) {
+  enum { PASSES = sizeof(In) };
+  __shared__ uint32 own[PASSES * RADIX];
+  for (int i = threadIdx.x; i < PASSES * RADIX; i += RADIX_THREADS) own[i] = 0;
+  __syncthreads();
+  enum { AHEAD = 8 };
+  const int64 step = gridDim.x * (int64)RADIX_THREADS;
+#pragma unroll 1
+  for (int64 i = blockIdx.x * (int64)RADIX_THREADS + threadIdx.x; i < n; i += AHEAD * step) {
+    In items[AHEAD];
+#pragma unroll
+    for (int k = 0; k < AHEAD; ++k)
+      if (i + k * step < n) items[k] = in[i + k * step];
+#pragma unroll
+    for (int k = 0; k < AHEAD; ++k)
+      if (i + k * step < n)
+#pragma unroll
+        for (int pass = 0; pass < PASSES; ++pass)
+          atomicAdd(&own[pass * RADIX + digit_of<In, descending>(items[k], pass)], 1u);
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < PASSES * RADIX; i += RADIX_THREADS)
+    if (own[i]) atomicAdd(&counts[i], own[i]);
+}
+
+// The exclusive sum over the block, a value for each thread.
+__device__ inline uint32 exclusive_digit_sum(uint32 value) {
+  __shared__ uint32 warps[RADIX_WARPS];
+  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+  uint32 sum = value;
+#pragma unroll
+  for (int reach = 1; reach < 32; reach *= 2) {
+    const uint32 left = __shfl_up_sync(0xffffffffu, sum, reach);
+    if (lane >= reach) sum += left;
+  }
+  if (lane == 31) warps[warp] = sum;
+  __syncthreads();
+  uint32 before = 0;
+#pragma unroll
+  for (int w = 0; w < RADIX_WARPS; ++w)
+    if (w < warp) before += warps[w];
+  __syncthreads();
+  return before + sum - value;
+}
+
+// Where each digit begins: block p does pass p.
+__device__ inline void digit_starts(uint32 *counts) {
+  uint32 *mine = counts + blockIdx.x * RADIX + threadIdx.x;
+  *mine = exclusive_digit_sum(*mine);
+}
+
+// The lanes of the warp that hold the same digit.
+__device__ inline uint32 same_digit(int digit) {
+  uint32 peers = 0xffffffffu;
+#pragma unroll
+  for (int bit = 0; bit < RADIX_BITS; ++bit) {
+    const bool set = digit >> bit & 1;
+    const uint32 votes = __ballot_sync(0xffffffffu, set);
+    peers &= set ? votes : ~votes;
+  }
+  return peers;
+}
+
+// How many elements with this thread's digit lie in the tiles before; publishes those up to here.
+__device__ inline uint32 count_before(volatile uint32 *published, int64 tile, uint32 count) {
+  volatile uint32 *mine = published + tile * RADIX + threadIdx.x;
+  if (tile == 0) {
+    *mine = COUNT_PREFIX | count;
+    return 0;
+  }
+  *mine = COUNT_TILE | count;
+  uint32 before = 0;
+  for (int64 t = tile - 1;; --t) {
+    uint32 seen;
+    do seen = published[t * RADIX + threadIdx.x];
+    while (seen == 0);
+    before += seen & COUNT_MASK;
+    if (seen & COUNT_PREFIX) break;
+  }
+  *mine = COUNT_PREFIX | (before + count);
+  return before;
+}
+
+// positions NULL: those of a fresh row. Either positions_out or, in the last pass, indices is written.
+template <class In, bool descending>
+__device__ inline void radix_pass(
+    In *keys_out, int32 *positions_out, int64 *indices, const In *in, const int32 *positions,
+    int64 n, int32 pass, const uint32 *starts, uint32 *counter, uint32 *published) {
+  __shared__ uint32 counts[RADIX_WARPS][RADIX];
+  __shared__ uint32 offsets[RADIX];
+  __shared__ uint32 taken;
+  __shared__ alignas(16) unsigned char exchange[RADIX_TILE * (sizeof(In) > 4 ? sizeof(In) : 4)];
+  In *const keys_shared = (In *)exchange;
+  int32 *const positions_shared = (int32 *)exchange;
+  const int t = threadIdx.x, lane = t & 31, warp = t / 32;
+  if (t == 0) taken = atomicAdd(counter, 1u);
+#pragma unroll
+  for (int w = 0; w < RADIX_WARPS; ++w) counts[w][t] = 0;
+  __syncthreads();
+  const int64 tile = taken;
+  const int64 base = tile * RADIX_TILE, rest = n - base;
+  const int size = rest < RADIX_TILE ? (int)rest : (int)RADIX_TILE;
+  const int own = warp * 32 * RADIX_ITEMS + lane;  // then every 32nd: order by item, then by lane
+
+  In keys[RADIX_ITEMS];
+  int ranks[RADIX_ITEMS];
+#pragma unroll
+  for (int k = 0; k < RADIX_ITEMS; ++k)
+    if (own + k * 32 < size) keys[k] = in[base + own + k * 32];
+#pragma unroll
+  for (int k = 0; k < RADIX_ITEMS; ++k) {
+    // Behind the end the greatest digit ranks last, and is not written.
+    const int digit = own + k * 32 < size ? digit_of<In, descending>(keys[k], pass) : RADIX - 1;
+    const uint32 peers = same_digit(digit);
+    const int leader = __ffs(peers) - 1;
+    uint32 before = 0;
+    if (lane == leader) {
+      before = counts[warp][digit];
+      counts[warp][digit] = before + __popc(peers);
+    }
+    __syncwarp();
+    before = __shfl_sync(0xffffffffu, before, leader);
+    ranks[k] = before + __popc(peers & ((1u << lane) - 1));
+  }
+  __syncthreads();
+
+  uint32 count = 0;  // of digit t
+#pragma unroll
+  for (int w = 0; w < RADIX_WARPS; ++w) {
+    const uint32 here = counts[w][t];
+    counts[w][t] = count;
+    count += here;
+  }
+  const uint32 start = exclusive_digit_sum(count);
+#pragma unroll
+  for (int w = 0; w < RADIX_WARPS; ++w) counts[w][t] += start;
+  offsets[t] = starts[pass * RADIX + t] + count_before(published, tile, count) - start;
+  __syncthreads();
+
+#pragma unroll
+  for (int k = 0; k < RADIX_ITEMS; ++k) {
+    const int digit = own + k * 32 < size ? digit_of<In, descending>(keys[k], pass) : RADIX - 1;
+    ranks[k] += counts[warp][digit];
+    if (own + k * 32 < size) keys_shared[ranks[k]] = keys[k];
+  }
+  __syncthreads();
+  uint32 places[RADIX_ITEMS];
+#pragma unroll
+  for (int k = 0; k < RADIX_ITEMS; ++k) {
+    const int i = k * RADIX_THREADS + t;
+    if (i >= size) continue;
+    const In key = keys_shared[i];
+    places[k] = offsets[digit_of<In, descending>(key, pass)] + i;
+    keys_out[places[k]] = key;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < RADIX_ITEMS; ++k) {
+    const int64 at = base + own + k * 32;
+    if (own + k * 32 < size) positions_shared[ranks[k]] = positions ? positions[at] : (int32)at;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < RADIX_ITEMS; ++k) {
+    const int i = k * RADIX_THREADS + t;
+    if (i >= size) continue;
+    if (indices) indices[places[k]] = positions_shared[i];
+    else positions_out[places[k]] = positions_shared[i];
+  }
+}
