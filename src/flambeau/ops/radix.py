@@ -41,7 +41,9 @@ FLAMBEAU_KERNEL({THREADS}) pass(Key *keys_out, int32 *positions_out, int64 *indi
 """
 
 
-def sort_row(row: Tensor, descending: bool, keys: Tensor, indices: Tensor) -> None:
+def sort_row(
+    row: Tensor, descending: bool, keys: Tensor, indices: Tensor, bits: int | None = None
+) -> None:
     """Sort a contiguous CUDA vector of `LEAST` to `MOST` elements.
 
     Parameters
@@ -52,13 +54,16 @@ def sort_row(row: Tensor, descending: bool, keys: Tensor, indices: Tensor) -> No
         Whether the greatest come first; the order of equal ones is kept either way.
     keys, indices
         Where the sorted elements and their int64 positions go.
+    bits
+        How many low bits tell the elements apart; all of them by default.
     """
-    n, passes, device = row.numel(), row.dtype.itemsize, row.get_device()
+    n, device, itemsize = row.numel(), row.get_device(), row.dtype.itemsize
+    passes = itemsize if bits is None else -(-bits // 8)
     source = _source(row.dtype.code, descending)
     tiles = -(-n // _TILE)
-    state = empty((passes * (_RADIX * (1 + tiles) + 1),), dtype=_INT32, device=row.device).zero_()
-    counts, counters = state[: passes * _RADIX], state[passes * _RADIX :][:passes]
-    published = state[passes * (_RADIX + 1) :]
+    head = itemsize * (_RADIX + 1)  # digits of all bytes are counted
+    state = empty((head + passes * _RADIX * tiles,), dtype=_INT32, device=row.device).zero_()
+    counts, counters, published = state[:head], state[itemsize * _RADIX :], state[head:]
     grid, block = (min(tiles, _COUNTING_BLOCKS), 1, 1), (THREADS, 1, 1)
     kernel(source, "count", "PRq", device)(device, grid, block, 0, counts, row, n)
     kernel(source, "starts", "P", device)(device, (passes, 1, 1), block, 0, counts)

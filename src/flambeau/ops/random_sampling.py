@@ -8,6 +8,7 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any
 
+from flambeau.ops import radix
 from flambeau.ops.common import kernel, new_like, store_out
 from flambeau.ops.random import FILLS, element_type, exponential_
 from flambeau.ops.registry import inplace_method, public
@@ -455,9 +456,11 @@ def _permute_on_device(n: int, like: Tensor, generator: Generator | None) -> Ten
     FILLS["random64"](keys, generator, 0.0, 0.0, high - low, low)
     if bits not in {32, 64}:
         keys = keys & ((1 << bits) - 1)
-    ordered: Tensor
-    places: Tensor
-    ordered, places = keys.sort(stable=True)
+    ordered, places = new_like(keys, (n,)), new_like(keys, (n,), _INT64)
+    if radix.LEAST <= n <= radix.MOST:
+        radix.sort_row(keys, False, ordered, places, None if bits in {32, 64} else bits)
+    else:
+        ordered, places = keys.sort(stable=True)
     source = _source(
         f"int64 *values, const {element_type(keys.dtype.code)} *keys, const Philox philox, int64 n",
         "shuffle_ties(values, keys, philox, n)",
