@@ -7,7 +7,6 @@ import io
 import json
 import pickle
 import re
-import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -197,29 +196,41 @@ def data_of(page: str) -> dict[str, Any]:
     return data
 
 
-def test_areas_lie_on_each_other() -> None:
-    snapshot = {"segments": [], "device_traces": [[], TRACE]}
+def lives(columns: dict[str, Any]) -> list[tuple[int, ...]]:
+    return list(
+        zip(*(columns[name] for name in ("addr", "size", "start", "end", "freed")), strict=True)
+    )
+
+
+def test_a_page_has_lives_entries_and_sites() -> None:
+    snapshot = {"segments": [], "device_traces": [[], [{**e, "frames": FRAMES} for e in TRACE]]}
     page = _memory_viz.trace_plot(snapshot)
     data = data_of(page)
     assert "Memory of device 1" in page
-    assert not re.search(r"(src|href)=", page)
-    by_place = {(a["size"], a["start"]): a["points"] for a in data["areas"]}
-    assert by_place[512, 1] == [1, 100]  # on the 100 bytes from before the trace
-    assert by_place[1024, 2] == [2, 612, 3, 100, 4, 0]  # sinks as those below it go
-    assert by_place[500, 5] == [5, 1024]
-    living = data_of(_memory_viz.trace_plot(snapshot, filter_freed=True))
-    assert sorted(area["size"] for area in living["areas"]) == [500, 1024]
-    reserved = data_of(_memory_viz.trace_plot(snapshot, 1, plot_segments=True))
-    assert [area["size"] for area in reserved["areas"]] == [4096]
+    assert not re.search(r"(src|href)=|https?:", page)
+    (device,) = data["devices"]
+    assert (device["name"], device["length"]) == ("device 1", 6)
+    assert lives(device["blocks"]) == [
+        (9999, 100, 0, 4, 1),
+        (0, 512, 1, 3, 1),
+        (512, 1024, 2, 6, 0),
+        (0, 500, 5, 6, 0),
+    ]
+    assert lives(device["segments"]) == [(0, 4096, 0, 6, 0)]
+    assert [data["actions"][n] for n in device["trace"]["action"]] == [e["action"] for e in TRACE]
+    assert device["sites"] == ["<non-python>", "a.py:3 inner\nb.py:4 outer"]
+    living = data_of(_memory_viz.trace_plot(snapshot, filter_freed=True))["devices"][0]
+    assert living["blocks"]["size"] == [1024, 500]
+    assert data_of(_memory_viz.trace_plot(snapshot, 1, plot_segments=True))["ofSegments"] is True
     with pytest.raises(ValueError, match="no device 2"):
         _memory_viz.trace_plot(snapshot, 2)
 
 
-def test_segments_and_blocks_on_a_page() -> None:
+def test_the_page_of_segments_starts_there() -> None:
     snapshot = {"segments": [], "device_traces": [TRACE]}
     data = data_of(_memory_viz.segment_plot(snapshot))
-    assert [row[:4] for row in data["segments"]] == [["0x0", 4096, 0, 6]]
-    assert len(data["blocks"]) == 4
+    assert data["start"] == "segments"
+    assert lives(data["devices"][0]["segments"]) == [(0, 4096, 0, 6, 0)]
 
 
 def test_names_cannot_break_out_of_a_page() -> None:
@@ -227,76 +238,18 @@ def test_names_cannot_break_out_of_a_page() -> None:
     nasty = [{**entry("alloc", 0, 512), "frames": frames}]
     page = _memory_viz.trace_plot({"segments": [], "device_traces": [nasty]})
     assert page.count("<script") == 2
-    assert "</script><script>alert" in data_of(page)["areas"][0]["text"]
+    assert "</script><script>alert" in data_of(page)["devices"][0]["sites"][0]
 
 
-def test_many_lives_are_summed_up() -> None:
-    many = [entry("alloc", index, 1 + index % 3) for index in range(_memory_pages.MOST + 100)]
-    data = data_of(_memory_viz.trace_plot({"segments": [], "device_traces": [many]}))
-    assert len(data["areas"]) == _memory_pages.MOST
-    assert data["base"][-1] + sum(a["size"] for a in data["areas"]) == sum(
-        1 + index % 3 for index in range(_memory_pages.MOST + 100)
-    )
-
-
-# Enough of a browser to run a page's script: it draws, and says what the pointer is on.
-BROWSER = """
-const shown = {textContent: ""}, handlers = {};
-const rectangles = [];
-const fakeCanvas = {
-  clientWidth: 600, clientHeight: 100, addEventListener: (name, call) => { handlers[name] = call; },
-  getContext: () => ({clearRect() {}, fillText() {}, fillRect: (...r) => rectangles.push(r)}),
-};
-const fakeSlider = {style: {}, addEventListener() {}};
-globalThis.document = {
-  getElementById: (id) => ({data: {textContent: DATA}, picture: fakeCanvas, what: shown,
-                            controls: {append() {}}})[id],
-  createElement: () => fakeSlider,
-};
-globalThis.window = {addEventListener() {}};
-SCRIPT
-const said = [];
-for (const [px, py] of POINTS) {
-  shown.textContent = "";
-  handlers.mousemove({offsetX: px, offsetY: py});
-  said.push(shown.textContent);
-}
-console.log(JSON.stringify({said, drawn: rectangles.length}));
-"""
-NODE = shutil.which("node")
-
-
-def browse(page: str, points: list[tuple[float, float]]) -> dict[str, Any]:
-    script = re.findall(r"<script>(.*?)</script>", page, re.S)[0]
-    data = json.dumps(json.dumps(data_of(page)))
-    program = BROWSER.replace("DATA", data).replace("POINTS", json.dumps(points))
-    program = program.replace("SCRIPT", script)
-    done = subprocess.run(
-        [str(NODE), "-e", program], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
-@pytest.mark.skipif(NODE is None, reason="needs node to run the script of a page")
-def test_the_pages_draw_and_answer_the_pointer() -> None:
-    snapshot = {"segments": [], "device_traces": [TRACE]}
-    top = 1636  # bytes at the most, 97 percent of the height
-
-    def at(position: float, held: int) -> tuple[float, float]:
-        return position * 100, 100 * (1 - held / top * 0.97)
-
-    found = browse(
-        _memory_viz.trace_plot(snapshot),
-        [at(1.5, 50), at(1.5, 300), at(2.5, 700), at(4.5, 700), at(5.5, 1200), at(0.5, 1500)],
-    )
-    sizes = [re.search(r", (\d+) bytes", text) for text in found["said"]]
-    assert [size and int(size.group(1)) for size in sizes] == [100, 512, 1024, 1024, 500, None]
-    assert found["drawn"] >= 4
-    found = browse(_memory_viz.segment_plot(snapshot), [(10, 10), (100, 10), (500, 10), (10, 90)])
-    sizes = [re.search(r", (\d+) bytes", text) for text in found["said"]]
-    assert [size and int(size.group(1)) for size in sizes] == [500, 1024, 4096, None]
+def test_the_page_of_a_profile() -> None:
+    with torch.profiler.profile(profile_memory=True) as prof:
+        x = torch.ones(1 << 18, device="cuda").mul(2)
+    (device,) = data_of(_memory_viz.profile_plot(prof))["devices"]
+    assert x.numel() == 1 << 18
+    assert device["blocks"]["size"] == [1 << 20, 1 << 20]
+    assert "aten::mul" in device["sites"]
+    with pytest.raises(ValueError, match="profile_memory"):
+        _memory_viz.profile_plot(torch.profiler.profile())
 
 
 # --- the command --------------------------------------------------------------------------------

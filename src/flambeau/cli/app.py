@@ -123,3 +123,112 @@ def _cache_clear() -> None:
     from flambeau.cli import cache
 
     cache.clear()
+
+
+_memory = typer.Typer(help="Snapshots of the memory allocator.", no_args_is_help=True)
+_graph = typer.Typer(help="Captured CUDA graphs.", no_args_is_help=True)
+_trace = typer.Typer(help="Traces of the profiler.", no_args_is_help=True)
+_app.add_typer(_memory, name="memory")
+_app.add_typer(_graph, name="graph")
+_app.add_typer(_trace, name="trace")
+
+_Output = Annotated[
+    Optional[str],  # noqa: UP045 - typer reads the annotation at run time
+    typer.Option("-o", "--output", metavar="PAGE", help="The page; by default beside the file."),
+]
+_Rows = Annotated[int, typer.Option("-n", "--rows", help="Most rows.", min=1)]
+
+
+@_memory.command(name="view")
+def _memory_view(snapshot: str, output: _Output = None) -> None:
+    """Write a page: memory over time by site, segments and their holes, the trace."""
+    from flambeau.cli import memory
+
+    memory.view(snapshot, output)
+
+
+@_memory.command(name="top")
+def _memory_top(snapshot: str, rows: _Rows = 20) -> None:
+    """Show what holds most at the end of a snapshot."""
+    from flambeau.cli import memory
+
+    memory.top(snapshot, rows)
+
+
+@_memory.command(name="diff")
+def _memory_diff(before: str, after: str, rows: _Rows = 20) -> None:
+    """Show which sites hold more or less in the second snapshot."""
+    from flambeau.cli import memory
+
+    memory.diff(before, after, rows)
+
+
+@_memory.command(name="timeline")
+def _memory_timeline(
+    snapshot: str,
+    device: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Which device; by default the first with a trace."),
+    ] = None,
+    width: Annotated[int, typer.Option(help="Columns.", min=10)] = 100,
+    height: Annotated[int, typer.Option(help="Rows.", min=1)] = 12,
+) -> None:
+    """Draw how much memory was held over the trace."""
+    from flambeau.cli import memory
+
+    memory.timeline(snapshot, device, width, height)
+
+
+@_memory.command(name="convert")
+def _memory_convert(snapshot: str, output: str) -> None:
+    """Write a snapshot as JSON lines (.jsonl, .jsonl.gz) or as a pickle (.pickle)."""
+    from flambeau.cli import memory
+
+    memory.convert(snapshot, output)
+
+
+@_graph.command(name="view")
+def _graph_view(
+    graph: str,
+    output: _Output = None,
+    trace: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="TRACE", help="A trace of a replay: nodes get their durations."),
+    ] = None,
+    annotations: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="JSON", help="Annotations, by nodes' ids."),
+    ] = None,
+) -> None:
+    """Write a page of a graph that graphs.export_graph_data() wrote, or of the same as JSON."""
+    from flambeau.cli import graph as command
+
+    command.view(graph, output, trace, annotations)
+
+
+@_trace.command(name="summary")
+def _trace_summary(trace: str, rows: _Rows = 15) -> None:
+    """Show how busy the devices were and what took longest."""
+    from flambeau.cli import trace as command
+
+    command.summary(trace, rows)
+
+
+@_trace.command(name="view")
+def _trace_view(trace: str, output: _Output = None) -> None:
+    """Write a page of a trace: what ran, and when."""
+    from flambeau.cli import trace as command
+
+    command.view(trace, output)
+
+
+@_app.command(name="top")
+def _show_top(
+    once: Annotated[bool, typer.Option("--once", help="Show the figures once.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    interval: Annotated[float, typer.Option(help="Seconds between readings.", min=0.1)] = 1.0,
+) -> None:
+    """Show what the GPUs are doing: load, memory, processes, temperature, power, clocks."""
+    from flambeau.cli import top
+
+    top.run(once=once, as_json=as_json, interval=interval)

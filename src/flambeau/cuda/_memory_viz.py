@@ -9,12 +9,11 @@ plain containers only.
 from __future__ import annotations
 
 import io
-import pickle
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from flambeau.cuda import _memory_flamegraph, _memory_pages
+from flambeau.cuda import _memory_file, _memory_flamegraph, _memory_pages
 from flambeau.runtime.out_of_memory import format_size
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ __all__ = [
     "format_flamegraph",
     "load",
     "memory",
+    "profile_plot",
     "segment_plot",
     "segments",
     "segsum",
@@ -39,15 +39,6 @@ __all__ = [
 CELL = 20 << 20  # bytes that a character of segsum() stands for
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    """Makes dicts, lists, tuples, strings and numbers, and nothing else."""
-
-    def find_class(self, module_name: str, global_name: str) -> Any:
-        raise pickle.UnpicklingError(
-            f"a snapshot has plain containers only, this file asks for {module_name}.{global_name}"
-        )
-
-
 def load(file: BinaryIO) -> Any:
     """Read a snapshot file without running anything in it.
 
@@ -56,7 +47,7 @@ def load(file: BinaryIO) -> Any:
     pickle.UnpicklingError
         The file has more than plain containers.
     """
-    return _PlainUnpickler(file).load()
+    return _memory_file.load_pickle(file)
 
 
 def _segments_of(snapshot: Snapshot) -> list[dict[str, Any]]:
@@ -292,14 +283,6 @@ def _device_of(data: dict[str, Any], device: int | None) -> int:
     return device
 
 
-def _lives(
-    data: dict[str, Any], device: int, of_segments: bool
-) -> tuple[list[_memory_pages.Life], int]:
-    entries = data["device_traces"][device] if data["device_traces"] else []
-    present = [s for s in data["segments"] if s.get("device", 0) == device]
-    return _memory_pages.lives_of(entries, present, of_segments=of_segments), len(entries)
-
-
 def trace_plot(
     data: dict[str, Any],
     device: int | None = None,
@@ -325,11 +308,13 @@ def trace_plot(
         HTML that needs no network.
     """
     device = _device_of(data, device)
-    lives, length = _lives(data, device, plot_segments)
-    if filter_freed:
-        lives = [life for life in lives if not life.whole]
-    title = f"{'Segments' if plot_segments else 'Memory'} of device {device}"
-    return _memory_pages.timeline_page(title, lives, length)
+    return _memory_pages.page(
+        data,
+        f"{'Segments' if plot_segments else 'Memory'} of device {device}",
+        devices=[device],
+        of_segments=plot_segments,
+        living_only=filter_freed,
+    )
 
 
 def segment_plot(data: dict[str, Any], device: int | None = None) -> str:
@@ -348,9 +333,35 @@ def segment_plot(data: dict[str, Any], device: int | None = None) -> str:
         HTML that needs no network.
     """
     device = _device_of(data, device)
-    reserved, length = _lives(data, device, of_segments=True)
-    blocks, _ = _lives(data, device, of_segments=False)
-    return _memory_pages.segment_page(f"Segments of device {device}", reserved, blocks, length)
+    title = f"Segments of device {device}"
+    return _memory_pages.page(data, title, devices=[device], start="segments")
+
+
+def profile_plot(profile: Any, device: str | None = None) -> str:
+    """A page that shows who held how much memory during a profiler's recording.
+
+    Parameters
+    ----------
+    profile
+        A `flambeau.profiler.profile` with ``profile_memory=True`` that has recorded.
+    device
+        ``"cpu"`` or ``"cuda:0"``; None is the first GPU that memory was taken on.
+
+    Returns
+    -------
+    str
+        HTML that needs no network.
+
+    Raises
+    ------
+    ValueError
+        Memory was not profiled.
+    """
+    if not profile.profile_memory:
+        raise ValueError("profile_plot needs a profile(profile_memory=True)")
+    from flambeau.profiler import _stacks
+
+    return _stacks.memory_page(profile._recorded(), device)
 
 
 # --- the command --------------------------------------------------------------------------------
@@ -392,8 +403,7 @@ def _parser() -> argparse.ArgumentParser:
 def _read(name: str) -> Any:
     if name == "-":
         return load(io.BytesIO(sys.stdin.buffer.read()))
-    with open(name, "rb") as file:
-        return load(file)
+    return _memory_file.read(name)
 
 
 def _picture(arguments: argparse.Namespace) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from flambeau.profiler._recorder import MemoryNote
     from flambeau.profiler._timeline import Timeline
 
-__all__ = ["memory_entries", "write", "write_memory"]
+__all__ = ["memory_page", "write", "write_memory"]
 
 _METRICS = {
     "self_cpu_time_total": "self_cpu_time_total",
@@ -39,16 +39,11 @@ def write(path: str, events: EventList, metric: str) -> None:
 
 def write_memory(path: str, timeline: Timeline, device: str | None) -> None:
     """Write memory over time as a page or as two lists in JSON."""
-    notes = _of_device(timeline, device)
     if path.endswith(".html"):
-        from flambeau.cuda import _memory_pages
-
-        page = _memory_pages.page(
-            {"segments": [], "device_traces": [memory_entries(timeline, notes)]}, title=path
-        )
         with open(path, "w", encoding="utf-8") as file:
-            file.write(page)
+            file.write(memory_page(timeline, device))
         return
+    notes = _of_device(timeline, device)
     held = 0
     times, sizes = [], []
     for note in notes:
@@ -56,6 +51,15 @@ def write_memory(path: str, timeline: Timeline, device: str | None) -> None:
         times.append((note.time - timeline.begin) / 1000)
         sizes.append(held)
     _chrome.write(path, {"times_us": times, "bytes": sizes})
+
+
+def memory_page(timeline: Timeline, device: str | None) -> str:
+    """Memory over time as a page."""
+    from flambeau.cuda import _memory_pages
+
+    entries = _entries(timeline, _of_device(timeline, device))
+    snapshot = {"segments": [], "device_traces": [entries]}
+    return _memory_pages.page(snapshot, "Memory of a profile")
 
 
 def _of_device(timeline: Timeline, device: str | None) -> list[MemoryNote]:
@@ -67,7 +71,7 @@ def _of_device(timeline: Timeline, device: str | None) -> list[MemoryNote]:
     return [note for note in timeline.memory if note.device == index]
 
 
-def memory_entries(timeline: Timeline, notes: list[MemoryNote]) -> list[dict[str, object]]:
+def _entries(timeline: Timeline, notes: list[MemoryNote]) -> list[dict[str, object]]:
     """Notes as entries of a memory trace, with the operations that took the memory as frames."""
     entries: list[dict[str, object]] = []
     takers = {id(memory): op.name for op in timeline.operations for memory in op.memory}
