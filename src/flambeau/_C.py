@@ -38,10 +38,14 @@ def _cuda_getCurrentRawStream(device: int | _Device) -> int:
 
 
 def _cuda_clearCublasWorkspaces() -> None:
-    """Give up scratch memory kept for matrix products: there is none between two products.
+    """Give up scratch memory that is kept for matrix products.
 
-    Each product borrows its scratch memory from the caching allocator and returns it at once.
+    There is some only with ``TORCH_CUBLAS_WORKSPACE_CACHE=1``: else each product borrows its scratch
+    memory from the caching allocator and returns it at once.
     """
+    from flambeau.runtime import _matmul
+
+    _matmul.clear_workspaces()
 
 
 def __getattr__(name: str) -> object:

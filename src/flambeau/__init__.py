@@ -55,15 +55,25 @@ _LAZY = {
     "Event": "flambeau.cuda._base",
     "Generator": "flambeau.runtime._generator",
     "Stream": "flambeau.cuda._base",
+    "celu": "flambeau.nn.functional",
+    "cosine_similarity": "flambeau.nn.functional",
     "default_generator": "flambeau.runtime._generator",
+    "embedding": "flambeau.ops.embedding",
     "from_dlpack": "flambeau.utils.dlpack",
     "from_file": "flambeau.interop.files",
     "get_device_module": "flambeau.cuda._base",
+    "get_float32_matmul_precision": "flambeau.backends._precision",
     "get_rng_state": "flambeau.random",
     "initial_seed": "flambeau.random",
+    "layer_norm": "flambeau.ops.normalization",
     "manual_seed": "flambeau.random",
+    "native_layer_norm": "flambeau.ops.normalization",
+    "prelu": "flambeau.nn.functional",
     "return_types": "flambeau.ops",
+    "rms_norm": "flambeau.ops.normalization",
     "seed": "flambeau.random",
+    "selu": "flambeau.nn.functional",
+    "set_float32_matmul_precision": "flambeau.backends._precision",
     "set_rng_state": "flambeau.random",
     "to_dlpack": "flambeau.utils.dlpack",
 }
@@ -104,6 +114,11 @@ def __getattr__(name: str) -> Any:
             raise AttributeError(f"module 'flambeau' has no attribute {name!r}")
         globals()[name] = found
         return found
+    if name.startswith(("_foreach_", "_fused_")):
+        from flambeau.ops.foreach_optimizers import FOREACH
+
+        if name in FOREACH:
+            return FOREACH[name]
     if name.endswith(("Tensor", "Storage")):
         from flambeau.ops.legacy_types import legacy_type
 

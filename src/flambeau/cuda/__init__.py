@@ -289,6 +289,8 @@ has_magma: bool = False
 _LATER = {
     "_CudaDeviceProperties": "flambeau.cuda._properties",
     "_compile_kernel": "flambeau.cuda._compiled_kernel",
+    "current_blas_handle": "flambeau.cuda._library_handles",
+    "current_solver_handle": "flambeau.cuda._library_handles",
     "explain": "flambeau.cuda._explain",
     "CUDAGraph": "flambeau.cuda.graphs",
     "export_dot": "flambeau.cuda.graphs",
@@ -297,6 +299,7 @@ _LATER = {
     "GreenContext": "flambeau.cuda.green_contexts",
 }
 _LATER_MODULES = (
+    "tunable",
     "amp",
     "jiterator",
     "nvtx",

@@ -13,19 +13,20 @@ from flambeau.runtime import _dtype, _matmul
 if TYPE_CHECKING:
     from flambeau.runtime._tensor import Tensor
 
-FULL_PRECISION, TF32 = 0, 1
-_float32_compute = FULL_PRECISION
+FULL_PRECISION, TF32, BF16X9 = 0, 1, 2  # GEMM_FULL and its kin in gemm_options.hpp
+_AS_GIVEN = 0x40
+_SINGLE = [_dtype.dtypes[name].code for name in ("float32", "complex64")]
 
 
 def set_float32_compute(compute: int) -> None:
-    """Choose how float32 products are computed: `FULL_PRECISION` or `TF32`."""
-    global _float32_compute
-    _float32_compute = compute
+    """Choose how float32 products are computed: `FULL_PRECISION`, `TF32` or `BF16X9`."""
+    for code in _SINGLE:
+        _matmul.set_compute(code, compute)
 
 
 def get_float32_compute() -> int:
     """How float32 products are computed."""
-    return _float32_compute
+    return _matmul.get_compute(_SINGLE[0])
 
 
 def _shape_text(*tensors: Tensor) -> str:
@@ -41,7 +42,7 @@ def _check_operands(name: str, *tensors: Tensor) -> None:
                 f"{name}: expected m1 and m2 to have the same dtype, but got: "
                 f"{_dtype.legacy_type_name(first.dtype)} != {_dtype.legacy_type_name(other.dtype)}"
             )
-    if first.device.type != "cpu" and first.dtype.category != 2:
+    if first.device.type != "cpu" and first.dtype.category < 2:
         raise NotImplementedError(
             f"\"{name}_cuda\" not implemented for '{_dtype.legacy_type_name(first.dtype)}': CUDA "
             "devices multiply floating-point matrices; convert with .float() or .double()"
@@ -60,7 +61,7 @@ def _stored(matrix: Tensor) -> tuple[Tensor, bool, int]:
     return matrix, False, max(1, columns)
 
 
-def _run(a: Tensor, b: Tensor, c: Tensor, alpha: float, beta: float) -> None:
+def _run(a: Tensor, b: Tensor, c: Tensor, alpha: float, beta: float, compute: int = -1) -> None:
     """``c = alpha * a @ b + beta * c`` with three 3-d tensors; c has contiguous rows."""
     batch, m, n = c.shape
     k = a.shape[-1]
@@ -88,17 +89,17 @@ def _run(a: Tensor, b: Tensor, c: Tensor, alpha: float, beta: float) -> None:
         transpose_b,
         alpha,
         beta,
-        _float32_compute if c.dtype.name == "float32" else FULL_PRECISION,
+        compute,
     )
 
 
-def _product(a: Tensor, b: Tensor) -> Tensor:
+def _product(a: Tensor, b: Tensor, compute: int = -1) -> Tensor:
     """Product of two 3-d tensors whose batches broadcast."""
     batch = max(a.shape[0], b.shape[0]) if a.shape[0] and b.shape[0] else 0
     c = new_like(a, (batch, a.shape[1], b.shape[2]))
     if batch:
         a, b = a.expand(batch, -1, -1), b.expand(batch, -1, -1)
-    _run(a, b, c, 1.0, 0.0)
+    _run(a, b, c, 1.0, 0.0, compute)
     return c
 
 
@@ -125,7 +126,7 @@ def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     Tensor
         (n, p). On CUDA the dtype must be a floating-point one (cuBLAS).
     """
-    simple = _matmul.product(input, mat2, _float32_compute) if out is None else None
+    simple = _matmul.product(input, mat2) if out is None else None
     if simple is not None:
         return simple
     for position, matrix in enumerate((input, mat2)):
@@ -167,7 +168,9 @@ def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
             f"vec ({vec.shape[0]})"
         )
     _check_operands("addmv_impl", input, vec)
-    return store_out(_product(input.unsqueeze(0), vec.reshape(1, -1, 1)).reshape(-1), out)
+    return store_out(
+        _product(input.unsqueeze(0), vec.reshape(1, -1, 1), _AS_GIVEN).reshape(-1), out
+    )
 
 
 @public()
@@ -186,7 +189,9 @@ def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
             f"[{input.shape[0]}] and src [{tensor.shape[0]}] to have the same number of elements"
         )
     _check_operands("dot", input, tensor)
-    return store_out(_product(input.reshape(1, 1, -1), tensor.reshape(1, -1, 1)).reshape(()), out)
+    return store_out(
+        _product(input.reshape(1, 1, -1), tensor.reshape(1, -1, 1), _AS_GIVEN).reshape(()), out
+    )
 
 
 @public()
@@ -213,7 +218,7 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
     >>> (x @ torch.ones(3, device="cuda")).tolist()
     [3.0, 3.0]
     """
-    simple = _matmul.product(input, other, _float32_compute) if out is None else None
+    simple = _matmul.product(input, other) if out is None else None
     if simple is not None:
         return simple
     if input.ndim == 0 or other.ndim == 0:
@@ -228,7 +233,9 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
     _check_2d(a, b)
     _check_operands("addmm" if a.ndim == 2 and b.ndim == 2 else "baddbmm", a, b)
     batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    result = _batched(a, b, batch)
+    # A matrix times a vector keeps the dtype's precision, and is not tuned.
+    compute = _AS_GIVEN if 1 in {input.ndim, other.ndim} else -1
+    result = _batched(a, b, batch, compute)
     if input.ndim == 1:
         result = result.squeeze(-2)
     if other.ndim == 1:
@@ -236,14 +243,14 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
     return store_out(result, out)
 
 
-def _batched(a: Tensor, b: Tensor, batch: tuple[int, ...]) -> Tensor:
+def _batched(a: Tensor, b: Tensor, batch: tuple[int, ...], compute: int = -1) -> Tensor:
     m, n = a.shape[-2], b.shape[-1]
     if b.ndim == 2 and a.ndim > 2 and a.is_contiguous():
         # One matrix for all batches: a single tall product.
         tall = a.reshape(prod(a.shape[:-1]), a.shape[-1])
-        return _product(tall.unsqueeze(0), b.unsqueeze(0)).reshape(*a.shape[:-1], n)
+        return _product(tall.unsqueeze(0), b.unsqueeze(0), compute).reshape(*a.shape[:-1], n)
     a, b = (_flat_batch(matrix, batch) for matrix in (a, b))
-    return _product(a, b).reshape(*batch, m, n)
+    return _product(a, b, compute).reshape(*batch, m, n)
 
 
 def _flat_batch(matrix: Tensor, batch: tuple[int, ...]) -> Tensor:

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable
+
 from flambeau.runtime._tensor import Tensor
 
 def gemm(
@@ -12,7 +14,8 @@ def gemm(
     transpose_b: bool,
     alpha: float = 1.0,
     beta: float = 0.0,
-    compute: int = 0,
+    compute: int = -1,
+    workspace_bytes: int = 0,
 ) -> None:
     """``c = alpha * op(a) @ op(b) + beta * c`` on the current stream, `batch` times.
 
@@ -31,10 +34,43 @@ def gemm(
     alpha, beta
         Factors; with ``beta=0`` c is not read.
     compute
-        0 for the dtype's full precision, 1 for tf32.
+        Bits of ``gemm_options.hpp``: 0 for the dtype's full precision, 1 for tf32; by default what
+        `set_compute` was told.
+    workspace_bytes
+        Scratch memory that the library may use; 0 leaves it to `set_workspace_bytes`.
     """
 
-def product(a: object, b: object, compute: int = 0) -> Tensor | None:
+def get_workspace_bytes() -> int:
+    """Scratch memory for a product of any size worth it."""
+
+def set_workspace_bytes(size: int) -> None:
+    """Set `get_workspace_bytes`."""
+
+def set_cublas_workspace_bytes(size: int) -> None:
+    """Size of each kept workspace, and scratch memory of products that go to cuBLAS."""
+
+def clear_workspaces() -> None:
+    """Give up the workspaces that ``TORCH_CUBLAS_WORKSPACE_CACHE=1`` keeps for threads and streams."""
+
+def set_compute(scalar_type: int, compute: int) -> None:
+    """How products of a scalar type are computed from now on, in bits of ``gemm_options.hpp``."""
+
+def get_compute(scalar_type: int) -> int:
+    """What `set_compute` was told; 0 before."""
+
+def set_tuner(
+    choose: Callable[[int, tuple[int, ...]], tuple[int, int] | None] | None,
+) -> None:
+    """Have a function choose the algorithms of products, None for nobody.
+
+    It gets the device and the product (``libraries.GemmProblem``'s fields) and answers with an
+    algorithm's number and scratch bytes, which are kept until `forget_tuned`; None: not settled.
+    """
+
+def forget_tuned() -> None:
+    """Ask the tuner again for every product."""
+
+def product(a: object, b: object) -> Tensor | None:
     """Multiply two matrices on one CUDA device, if they are as simple as they mostly are.
 
     Returns

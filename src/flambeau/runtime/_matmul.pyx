@@ -10,17 +10,55 @@ from flambeau.runtime._allocator cimport Storage
 from flambeau.runtime._tensor cimport Tensor, mark_written, new_tensor
 
 import os
+import threading
+
+from flambeau.runtime import _dtype
 
 cdef extern from "flambeau/runtime/scalar_type.hpp" namespace "flambeau" nogil:
     const int Float16
     const int BFloat16
-    const int Float32
     const int Float64
+
+cdef extern from "flambeau/driver/gemm_options.hpp" namespace "flambeau" nogil:
+    const int GEMM_AS_GIVEN
+    const int GEMM_ALGORITHM_SHIFT
+
+cdef extern from "flambeau/runtime/_tuned.hpp" namespace "flambeau" nogil:
+    cdef cppclass TunedChoice:
+        int number
+        size_t workspace
+    cdef cppclass TunedProducts:
+        const TunedChoice* find(const GemmArgs&, int)
+        void put(const GemmArgs&, int, TunedChoice)
+        void clear()
+    bint well_aligned(const GemmArgs&)
 
 cdef enum:
     SMALL = 1 << 21             # multiplications
+    TYPES = 32
 
 cdef int64_t workspace_bytes = -1
+cdef int compute_of[TYPES]      # GemmArgs.compute by scalar type, as the settings say
+memset(compute_of, 0, sizeof(compute_of))
+cdef object tuner = None        # who is asked for a product that is not among:
+cdef TunedProducts tuned
+cdef int64_t cublas_workspace_bytes = -1
+cdef bint keeping = os.environ.get("TORCH_CUBLAS_WORKSPACE_CACHE") == "1"
+cdef dict kept_workspaces = {}  # by thread, device and stream
+cdef bint started = False       # whether the environment has been looked at
+
+
+cdef int _start() except -1:
+    """Take what environment variables say of products, at the first one."""
+    global started
+    started = True
+    if "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE" in os.environ or "TORCH_BLAS_PREFER_CUBLASLT" in os.environ:
+        from flambeau.backends import _precision  # reading it applies it
+        _precision.apply()
+    if os.environ.get("PYTORCH_TUNABLEOP_ENABLED") == "1":
+        from flambeau.cuda import tunable
+        tunable.apply()
+    return 0
 
 
 cdef int64_t _workspace() except -1:
@@ -34,18 +72,105 @@ cdef int64_t _workspace() except -1:
     return workspace_bytes
 
 
+def get_workspace_bytes():
+    return _workspace()
+
+
+def set_workspace_bytes(int64_t size):
+    global workspace_bytes
+    workspace_bytes = size
+
+
+def set_cublas_workspace_bytes(int64_t size):
+    global cublas_workspace_bytes
+    cublas_workspace_bytes = size
+
+
+def clear_workspaces():
+    kept_workspaces.clear()
+
+
+cdef size_t _lend_workspace(int device, CUstream stream) except? 0:
+    """Scratch memory that this thread keeps for a stream: its address; `cublas_workspace_bytes`."""
+    if cublas_workspace_bytes < 0:
+        from flambeau.backends import cuda
+        cuda.cublas_workspace_size()
+    key = (threading.get_ident(), device, <uintptr_t>stream)
+    kept = kept_workspaces.get(key)
+    if kept is None:
+        from flambeau.runtime._factory import empty
+        kept = empty((cublas_workspace_bytes,), dtype=_dtype.dtypes["uint8"], device=f"cuda:{device}")
+        kept_workspaces[key] = kept
+    return <size_t><uintptr_t>(<Tensor>kept).data
+
+
+def set_compute(int scalar_type, int compute):
+    if not 0 <= scalar_type < TYPES:
+        raise ValueError(f"no scalar type has the number {scalar_type}")
+    compute_of[scalar_type] = compute
+
+
+def get_compute(int scalar_type):
+    return compute_of[scalar_type] if 0 <= scalar_type < TYPES else 0
+
+
+def set_tuner(choose):
+    global tuner
+    tuner = choose
+    tuned.clear()
+
+
+def forget_tuned():
+    tuned.clear()
+
+
+cdef int _choose(GemmArgs* args, Tensor c) except -1:
+    """Put the algorithm that tuning found, or finds now, into a product that is well aligned."""
+    cdef TunedChoice made
+    cdef const TunedChoice* choice = tuned.find(args[0], c.device_index)
+    if choice == NULL:
+        answer = tuner(c.device_index, (
+            args.m, args.n, args.k, args.batch, args.lda, args.ldb, args.ldc, args.stride_a,
+            args.stride_b, args.stride_c, args.transpose_a, args.transpose_b, args.dtype,
+            args.compute))
+        if answer is None:  # not settled
+            return 0
+        made.number, made.workspace = answer
+        tuned.put(args[0], c.device_index, made)
+        choice = tuned.find(args[0], c.device_index)
+    if choice.number:
+        args.compute |= choice.number << GEMM_ALGORITHM_SHIFT
+        args.workspace_bytes = choice.workspace
+    return 0
+
+
 cdef int _run(GemmArgs* args, Tensor a, Tensor b, Tensor c) except -1:
     """Multiply on the current stream of c's device, whose context is current."""
     cdef CUstream stream = _state.thread_state().streams[c.device_index]
     cdef Storage* scratch = NULL
+    cdef size_t kept
+    if not started:
+        _start()
     args.a = <CUdeviceptr><uintptr_t>a.data
     args.b = <CUdeviceptr><uintptr_t>b.data
     args.c = <CUdeviceptr><uintptr_t>c.data
     args.dtype = c.scalar_type
     args.workspace = 0
     # Small products gain nothing from being split, which is what scratch memory is for.
-    args.workspace_bytes = _workspace() if args.m * args.n * args.k >= SMALL else 0
-    if args.workspace_bytes:
+    if args.workspace_bytes == 0 and args.m * args.n * args.k >= SMALL:
+        args.workspace_bytes = _workspace()
+        if args.compute >> GEMM_ALGORITHM_SHIFT and cublas_workspace_bytes >= 0:
+            args.workspace_bytes = cublas_workspace_bytes
+    if args.compute & GEMM_AS_GIVEN:
+        args.compute ^= GEMM_AS_GIVEN
+    elif tuner is not None and args.m > 1 and args.n > 1 and well_aligned(args[0]):
+        args.compute &= 0xff
+        _choose(args, c)
+    if keeping and args.workspace_bytes:
+        kept = _lend_workspace(c.device_index, stream)
+        if args.workspace_bytes <= <size_t>cublas_workspace_bytes:
+            args.workspace = <CUdeviceptr><uintptr_t>kept
+    if args.workspace_bytes and not args.workspace:
         scratch = _allocator.allocate_device(c.device_index, args.workspace_bytes, stream)
         args.workspace = <CUdeviceptr><uintptr_t>scratch.data
     status = driver.Gemm(args, stream)
@@ -56,7 +181,8 @@ cdef int _run(GemmArgs* args, Tensor a, Tensor b, Tensor c) except -1:
 
 
 def gemm(Tensor a not None, Tensor b not None, Tensor c not None, shape, leading, strides,
-         bint transpose_a, bint transpose_b, double alpha=1.0, double beta=0.0, int compute=0):
+         bint transpose_a, bint transpose_b, double alpha=1.0, double beta=0.0, int compute=-1,
+         size_t workspace_bytes=0):
     cdef GemmArgs args
     cdef int device = c.device_index
     if device < 0 or a.device_index != device or b.device_index != device:
@@ -66,7 +192,8 @@ def gemm(Tensor a not None, Tensor b not None, Tensor c not None, shape, leading
     args.stride_a, args.stride_b, args.stride_c = strides
     args.transpose_a = transpose_a
     args.transpose_b = transpose_b
-    args.compute = compute
+    args.compute = compute if compute >= 0 else compute_of[c.scalar_type]
+    args.workspace_bytes = workspace_bytes
     args.alpha = alpha
     args.beta = beta
     _state.note_call()
@@ -92,7 +219,7 @@ cdef inline bint _stored(Tensor t, int64_t* leading, int* transposed) noexcept:
     return False
 
 
-def product(a, b, int compute=0):
+def product(a, b):
     cdef GemmArgs args
     cdef Tensor x, y, c
     cdef int64_t sizes[2]
@@ -115,7 +242,7 @@ def product(a, b, int compute=0):
     args.batch = 1
     args.ldc = args.n
     args.alpha = 1.0
-    args.compute = compute if x.scalar_type == Float32 else 0
+    args.compute = compute_of[x.scalar_type]
     _state.note_call()
     _state.ensure_context(x.device_index)
     sizes[0] = args.m

@@ -7,6 +7,35 @@ def set_cublaslt_locator(locate: Callable[[], int]) -> None:
 def use_cublaslt(handle: int) -> None:
     """Take cuBLASLt's functions from a ``dlopen`` handle."""
 
+def set_cublas_locator(locate: Callable[[], int]) -> None:
+    """Set who finds cuBLAS when it is first needed; it returns a ``dlopen`` handle."""
+
+def use_cublas() -> None:
+    """Take cuBLAS's functions from the library that the locator finds, once."""
+
+def blas_handle(stream: int) -> int:
+    """This thread's ``cublasHandle_t`` for the current device, set to a stream."""
+
+def current_device() -> int:
+    """``cuCtxGetDevice``."""
+
+def cublaslt_version() -> int:
+    """``cublasLtGetVersion``: 130100 for 13.1."""
+
+def gemm_algorithms(
+    problem: tuple[int, ...], requested: int, workspace: int
+) -> list[tuple[int, int, tuple[int, ...]]]:
+    """What may compute a product: number, bytes of scratch memory and settings of each.
+
+    `problem` has the fields of ``GemmArgs`` but for addresses and factors, in their order;
+    `requested` is how many the library's heuristic is asked for under each limit of scratch memory.
+    """
+
+def find_algorithm(
+    problem: tuple[int, ...], settings: tuple[int, ...], workspace: int
+) -> tuple[int, int, tuple[int, ...]] | None:
+    """The algorithm with these settings; None if it cannot compute the product."""
+
 def take_blas_trouble() -> tuple[str | None, int]:
     """Why cuBLASLt could not be loaded and its status when a product failed (0: none); forgets both."""
 

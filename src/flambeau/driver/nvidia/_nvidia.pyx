@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # distutils: language = c++
 """NVIDIA's driver: the filled function table, modules, and cuBLASLt's functions."""
-from libc.stdint cimport int64_t, uintptr_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
+from libc.string cimport memset
 from libcpp.string cimport string
+from libcpp.vector cimport vector
 
 from flambeau.driver._table cimport (
     CUdeviceptr, CUfunction, CUresult, DriverTable, GemmArgs, CUstream, check,
@@ -12,8 +14,9 @@ from flambeau.driver._table cimport (
 cdef extern from *:
     """
     #include "flambeau/driver/nvidia/loader.hpp"
+    #include "flambeau/driver/nvidia/conditional.hpp"
     #include "flambeau/driver/nvidia/spin.hpp"
-    #include "flambeau/driver/nvidia/blas.hpp"
+    #include "flambeau/driver/nvidia/cublas.hpp"
     """
 
 cdef extern from "flambeau/driver/nvidia/loader.hpp" namespace "flambeau::nvidia" nogil:
@@ -34,6 +37,11 @@ cdef extern from "flambeau/driver/nvidia/loader.hpp" namespace "flambeau::nvidia
 cdef extern from "flambeau/driver/nvidia/spin.hpp" namespace "flambeau::nvidia" nogil:
     CUresult spin(int64_t cycles, CUstream stream) noexcept
 
+cdef extern from "flambeau/driver/nvidia/conditional.hpp" namespace "flambeau::nvidia" nogil:
+    CUresult begin_body(
+        CUstream s, CUstream body, CUdeviceptr value, int kind, uint64_t* handle) noexcept
+    CUresult set_conditional(uint64_t handle, CUdeviceptr value, CUstream s) noexcept
+
 cdef extern from "flambeau/driver/nvidia/blas.hpp" namespace "flambeau::nvidia" nogil:
     cdef cppclass CublasLt:
         bint ready
@@ -42,7 +50,30 @@ cdef extern from "flambeau/driver/nvidia/blas.hpp" namespace "flambeau::nvidia" 
     CUresult gemm(const GemmArgs*, CUstream) noexcept
     const char* resolve_cublaslt(void*)
 
+cdef extern from "flambeau/driver/nvidia/cublas.hpp" namespace "flambeau::nvidia" nogil:
+    const int CUBLAS_ALGORITHM
+    const int SETTINGS
+    cdef cppclass AlgorithmSettings:
+        uint32_t* value
+    cdef cppclass Candidate:
+        AlgorithmSettings settings
+        size_t workspace
+        int index
+    CUresult list_algorithms(const GemmArgs&, int, vector[Candidate]&)
+    CUresult find_algorithm_of "flambeau::nvidia::find_algorithm"(const GemmArgs&, const AlgorithmSettings&, Candidate&)
+    size_t lt_version "flambeau::nvidia::cublaslt().GetVersion"()
+    cdef cppclass Cublas:
+        bint ready
+    Cublas& cublas()
+    const char* resolve_cublas(void*)
+    CUresult cublas_handle(CUstream, void**)
+    CUresult cublas_gemm(const GemmArgs&, CUstream) noexcept
+
+cdef extern from "flambeau/driver/gemm_options.hpp" namespace "flambeau" nogil:
+    int gemm_algorithm(int)
+
 _locate_cublaslt = None
+_locate_cublas = None
 
 
 _blas_trouble = None  # why cuBLASLt could not be loaded, for explain()
@@ -54,7 +85,14 @@ cdef CUresult gemm_entry(const GemmArgs* args, CUstream stream) noexcept nogil:
             find_cublaslt()
         if not cublaslt().ready:
             return CUDA_ERROR_NOT_FOUND
-    return gemm(args, stream)
+    if gemm_algorithm(args.compute) != CUBLAS_ALGORITHM:
+        return gemm(args, stream)
+    if not cublas().ready:
+        with gil:
+            find_cublas()
+        if not cublas().ready:
+            return CUDA_ERROR_NOT_FOUND
+    return cublas_gemm(args[0], stream)
 
 
 cdef int find_cublaslt() noexcept:
@@ -65,6 +103,85 @@ cdef int find_cublaslt() noexcept:
     except (ImportError, OSError, RuntimeError) as error:
         _blas_trouble = str(error)
     return 0
+
+
+cdef int find_cublas() noexcept:
+    """As `find_cublaslt`."""
+    global _blas_trouble
+    try:
+        use_cublas()
+    except (ImportError, OSError, RuntimeError) as error:
+        _blas_trouble = str(error)
+    return 0
+
+
+def set_cublas_locator(locate):
+    global _locate_cublas
+    _locate_cublas = locate
+
+
+def use_cublas():
+    if cublas().ready:
+        return
+    cdef uintptr_t handle = _locate_cublas()
+    cdef const char* missing = resolve_cublas(<void*>handle)
+    if missing != NULL:
+        raise RuntimeError(f"this cuBLAS has no function {(<bytes>missing).decode()}")
+
+
+def blas_handle(uintptr_t stream):
+    cdef void* handle = NULL
+    use_cublas()
+    check(cublas_handle(<CUstream>stream, &handle))
+    return <uintptr_t>handle
+
+
+def current_device():
+    cdef int device = 0
+    check(library().table.CtxGetDevice(&device))
+    return device
+
+
+def cublaslt_version():
+    if not cublaslt().ready:
+        use_cublaslt(_locate_cublaslt())
+    return lt_version()
+
+
+cdef int _fill(GemmArgs* args, tuple problem, size_t workspace) except -1:
+    """A problem without its matrices, which lie at multiples of 16."""
+    if not cublaslt().ready:
+        use_cublaslt(_locate_cublaslt())
+    memset(args, 0, sizeof(GemmArgs))
+    (args.m, args.n, args.k, args.batch, args.lda, args.ldb, args.ldc, args.stride_a, args.stride_b,
+     args.stride_c, args.transpose_a, args.transpose_b, args.dtype, args.compute) = problem
+    args.a = args.b = args.c = 16
+    args.workspace = 256 if workspace else 0
+    args.workspace_bytes = workspace
+    return 0
+
+
+cdef tuple _told(const Candidate& candidate):
+    return candidate.index, candidate.workspace, tuple([candidate.settings.value[i] for i in range(SETTINGS)])
+
+
+def gemm_algorithms(tuple problem, int requested, size_t workspace):
+    cdef GemmArgs args
+    cdef vector[Candidate] found
+    _fill(&args, problem, workspace)
+    check(list_algorithms(args, requested, found))
+    return [_told(candidate) for candidate in found]
+
+
+def find_algorithm(tuple problem, settings, size_t workspace):
+    cdef GemmArgs args
+    cdef AlgorithmSettings wanted
+    cdef Candidate found
+    _fill(&args, problem, workspace)
+    for i in range(SETTINGS):
+        wanted.value[i] = settings[i]
+    cdef CUresult status = find_algorithm_of(args, wanted, found)
+    return _told(found) if status == 0 else None
 
 
 def set_cublaslt_locator(locate):
@@ -111,6 +228,8 @@ def load(str file):
     if outcome == 0:
         library().table.Gemm = gemm_entry
         library().table.Spin = spin
+        library().table.GraphBeginBody = begin_body
+        library().table.GraphSetConditional = set_conditional
     return outcome, library().error.decode(), library().missing.decode()
 
 

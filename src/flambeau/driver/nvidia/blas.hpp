@@ -6,6 +6,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "flambeau/driver/gemm_options.hpp"
 #include "flambeau/runtime/scalar_type.hpp"
 #include "loader.hpp"
 
@@ -36,6 +37,17 @@ struct CublasLt {
   int (*Matmul)(void *, void *, const void *, const void *, void *, const void *, void *,
                 const void *, const void *, void *, void *, void *, const LtAlgorithm *, void *,
                 std::size_t, CUstream);
+  int (*MatmulAlgoCheck)(void *, void *, void *, void *, void *, void *, const LtAlgorithm *,
+                         LtHeuristic *);
+  int (*MatmulAlgoConfigGetAttribute)(const LtAlgorithm *, int, void *, std::size_t, std::size_t *);
+  int (*MatmulAlgoConfigSetAttribute)(LtAlgorithm *, int, const void *, std::size_t);
+  int (*MatmulAlgoInit)(void *, int compute, int scale, int a, int b, int c, int d, int id,
+                        LtAlgorithm *);
+  int (*MatmulAlgoGetIds)(void *, int compute, int scale, int a, int b, int c, int d, int requested,
+                          int *ids, int *found);
+  int (*MatmulDescDestroy)(void *);
+  int (*MatrixLayoutDestroy)(void *);
+  std::size_t (*GetVersion)();
   bool ready = false;
   int last_status = 0;  // cuBLAS status of the last failure, for explain()
 };
@@ -61,6 +73,14 @@ inline const char *resolve_cublaslt(void *handle) {
   FLAMBEAU_X(MatmulPreferenceDestroy)
   FLAMBEAU_X(MatmulAlgoGetHeuristic)
   FLAMBEAU_X(Matmul)
+  FLAMBEAU_X(MatmulAlgoCheck)
+  FLAMBEAU_X(MatmulAlgoConfigGetAttribute)
+  FLAMBEAU_X(MatmulAlgoConfigSetAttribute)
+  FLAMBEAU_X(MatmulAlgoInit)
+  FLAMBEAU_X(MatmulAlgoGetIds)
+  FLAMBEAU_X(MatmulDescDestroy)
+  FLAMBEAU_X(MatrixLayoutDestroy)
+  FLAMBEAU_X(GetVersion)
 #undef FLAMBEAU_X
   lt.ready = true;
   return nullptr;
@@ -68,11 +88,12 @@ inline const char *resolve_cublaslt(void *handle) {
 
 // cuBLASLt's numbers.
 enum : int {
-  COMPUTE_32F = 68, COMPUTE_32F_FAST_TF32 = 77, COMPUTE_64F = 70,
-  R_32F = 0, R_64F = 1, R_16F = 2, R_16BF = 14,
+  COMPUTE_16F = 64, COMPUTE_32F = 68, COMPUTE_64F = 70, COMPUTE_32F_FAST_TF32 = 77,
+  COMPUTE_32F_EMULATED_16BFX9 = 78,
+  R_32F = 0, R_64F = 1, R_16F = 2, C_32F = 4, C_64F = 5, R_16BF = 14,
   DESC_TRANSA = 3, DESC_TRANSB = 4,
   LAYOUT_BATCH_COUNT = 5, LAYOUT_BATCH_STRIDE = 6,
-  PREFERENCE_WORKSPACE = 1, PREFERENCE_ALIGN_A = 5, PREFERENCE_ALIGN_B = 6,
+  PREFERENCE_WORKSPACE = 1, PREFERENCE_REDUCTION = 3, PREFERENCE_ALIGN_A = 5, PREFERENCE_ALIGN_B = 6,
   PREFERENCE_ALIGN_C = 7, PREFERENCE_ALIGN_D = 8,
 };
 
@@ -97,7 +118,60 @@ struct Plan {
   void *desc = nullptr, *a = nullptr, *b = nullptr, *c = nullptr;
   LtAlgorithm algorithm;
   std::size_t workspace = 0;
-  bool is_double = false;
+};
+
+// The library's numbers for a product's matrices, sums and factors.
+struct GemmTypes { int matrix, compute, scale; };
+
+inline bool gemm_types(int dtype, int kind, GemmTypes &types) {
+  switch (dtype) {
+    case Float16: types = {R_16F, COMPUTE_32F, R_32F}; break;
+    case BFloat16: types = {R_16BF, COMPUTE_32F, R_32F}; break;
+    case Float32: types = {R_32F, COMPUTE_32F, R_32F}; break;
+    case Float64: types = {R_64F, COMPUTE_64F, R_64F}; break;
+    case Complex64: types = {C_32F, COMPUTE_32F, C_32F}; break;
+    case Complex128: types = {C_64F, COMPUTE_64F, C_64F}; break;
+    default: return false;
+  }
+  if (types.matrix == R_32F || types.matrix == C_32F) {
+    if (kind == GEMM_TF32) types.compute = COMPUTE_32F_FAST_TF32;
+    if (kind == GEMM_BF16X9) types.compute = COMPUTE_32F_EMULATED_16BFX9;
+  }
+  if (types.matrix == R_16F && kind == GEMM_HALF_SUMS) types.compute = COMPUTE_16F, types.scale = R_16F;
+  return true;
+}
+
+// A real factor in the form that the library reads.
+struct Factor {
+  explicit Factor(double value, int scale) {
+    const float narrow = static_cast<float>(value);
+    switch (scale) {
+      case R_64F: case C_64F: wide_[0] = value; break;
+      case R_16F: half_ = half_bits(narrow); break;
+      default: narrow_[0] = narrow;
+    }
+  }
+  const void *pointer() const { return this; }
+
+ private:
+  static std::uint16_t half_bits(float value) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    const std::uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+    if (magnitude >= 0x47800000u) return static_cast<std::uint16_t>(sign | (magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u));
+    if (magnitude < 0x38800000u) {  // below the smallest normal number: a multiple of 2^-24
+      float scaled;
+      std::memcpy(&scaled, &magnitude, 4);
+      return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(scaled * 16777216.0f + 0.5f));
+    }
+    const std::uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);
+    return static_cast<std::uint16_t>(sign | ((rounded >> 13) - (112u << 10)));
+  }
+  union {
+    double wide_[2] = {0, 0};
+    float narrow_[4];
+    std::uint16_t half_;
+  };
 };
 
 inline CUresult blas_failure(int status) {
@@ -116,24 +190,18 @@ inline int alignment_of(CUdeviceptr pointer) {
 }
 
 // A row-major product is the column-major product of the swapped, transposed-in-place operands.
-inline int make_plan(void *handle, const GemmArgs &g, const PlanKey &key, Plan &plan) {
+inline int make_layouts(const GemmArgs &g, const GemmTypes &types, Plan &plan) {
   CublasLt &lt = cublaslt();
-  int type, compute = COMPUTE_32F, scale = R_32F;
-  switch (g.dtype) {
-    case Float16: type = R_16F; break;
-    case BFloat16: type = R_16BF; break;
-    case Float32: type = R_32F; if (g.compute == 1) compute = COMPUTE_32F_FAST_TF32; break;
-    case Float64: type = R_64F; compute = COMPUTE_64F; scale = R_64F; break;
-    default: return 15;
-  }
-  plan.is_double = scale == R_64F;
-  if (int s = lt.MatmulDescCreate(&plan.desc, compute, scale)) return s;
+  if (int s = lt.MatmulDescCreate(&plan.desc, types.compute, types.scale)) return s;
   const int op_first = g.transpose_b ? 1 : 0, op_second = g.transpose_a ? 1 : 0;
   if (int s = lt.MatmulDescSetAttribute(plan.desc, DESC_TRANSA, &op_first, sizeof op_first)) return s;
   if (int s = lt.MatmulDescSetAttribute(plan.desc, DESC_TRANSB, &op_second, sizeof op_second)) return s;
   auto layout = [&](void **out, std::int64_t rows, std::int64_t cols, std::int64_t leading,
                     std::int64_t stride) {
-    if (int s = lt.MatrixLayoutCreate(out, type, rows, cols, leading)) return s;
+    if (int s = lt.MatrixLayoutCreate(out, types.matrix, static_cast<std::uint64_t>(rows),
+                                      static_cast<std::uint64_t>(cols), leading)) {
+      return s;
+    }
     if (g.batch <= 1) return 0;
     const int count = static_cast<int>(g.batch);
     if (int s = lt.MatrixLayoutSetAttribute(*out, LAYOUT_BATCH_COUNT, &count, sizeof count)) return s;
@@ -142,16 +210,50 @@ inline int make_plan(void *handle, const GemmArgs &g, const PlanKey &key, Plan &
   const bool tb = g.transpose_b, ta = g.transpose_a;
   if (int s = layout(&plan.b, tb ? g.k : g.n, tb ? g.n : g.k, g.ldb, g.stride_b)) return s;
   if (int s = layout(&plan.a, ta ? g.m : g.k, ta ? g.k : g.m, g.lda, g.stride_a)) return s;
-  if (int s = layout(&plan.c, g.n, g.m, g.ldc, g.stride_c)) return s;
+  return layout(&plan.c, g.n, g.m, g.ldc, g.stride_c);
+}
+
+// What an algorithm may assume and use; the caller destroys it.
+inline int make_preference(const PlanKey &key, std::uint64_t workspace, void **preference) {
+  CublasLt &lt = cublaslt();
+  if (int s = lt.MatmulPreferenceCreate(preference)) return s;
+  const auto set = [&](int attribute, auto value) {
+    lt.MatmulPreferenceSetAttribute(*preference, attribute, &value, sizeof value);
+  };
+  const auto alignment = [](int bytes) { return static_cast<std::uint32_t>(bytes); };
+  set(PREFERENCE_WORKSPACE, workspace);
+  set(PREFERENCE_ALIGN_A, alignment(key.align_b));
+  set(PREFERENCE_ALIGN_B, alignment(key.align_a));
+  set(PREFERENCE_ALIGN_C, alignment(key.align_c));
+  set(PREFERENCE_ALIGN_D, alignment(key.align_c));
+  if (key.compute & GEMM_ONE_PASS) set(PREFERENCE_REDUCTION, std::uint32_t{0});
+  else if (key.compute & GEMM_WIDE_REDUCTION) set(PREFERENCE_REDUCTION, std::uint32_t{2});
+  return 0;
+}
+
+// Algorithms that were chosen by number rather than by the library.
+struct ChosenAlgorithm { LtAlgorithm algorithm; std::size_t workspace; };
+
+inline ChosenAlgorithm *chosen_algorithm(int index);
+
+inline int make_plan(void *handle, const GemmArgs &g, const PlanKey &key, Plan &plan) {
+  CublasLt &lt = cublaslt();
+  GemmTypes types;
+  if (!gemm_types(g.dtype, gemm_kind(g.compute), types)) return 15;
+  if (int s = make_layouts(g, types, plan)) return s;
+  if (const ChosenAlgorithm *chosen = chosen_algorithm(gemm_algorithm(g.compute))) {
+    LtHeuristic checked{};
+    if (int s = lt.MatmulAlgoCheck(handle, plan.desc, plan.b, plan.a, plan.c, plan.c,
+                                   &chosen->algorithm, &checked)) {
+      return s;
+    }
+    if (checked.workspace > static_cast<std::size_t>(key.workspace)) return 7;
+    plan.algorithm = chosen->algorithm;
+    plan.workspace = checked.workspace;
+    return 0;
+  }
   void *preference = nullptr;
-  if (int s = lt.MatmulPreferenceCreate(&preference)) return s;
-  const std::uint64_t workspace = g.workspace ? g.workspace_bytes : 0;
-  const std::uint32_t align_a = key.align_a, align_b = key.align_b, align_c = key.align_c;
-  lt.MatmulPreferenceSetAttribute(preference, PREFERENCE_WORKSPACE, &workspace, sizeof workspace);
-  lt.MatmulPreferenceSetAttribute(preference, PREFERENCE_ALIGN_A, &align_b, sizeof align_b);
-  lt.MatmulPreferenceSetAttribute(preference, PREFERENCE_ALIGN_B, &align_a, sizeof align_a);
-  lt.MatmulPreferenceSetAttribute(preference, PREFERENCE_ALIGN_C, &align_c, sizeof align_c);
-  lt.MatmulPreferenceSetAttribute(preference, PREFERENCE_ALIGN_D, &align_c, sizeof align_c);
+  if (int s = make_preference(key, static_cast<std::uint64_t>(key.workspace), &preference)) return s;
   LtHeuristic best{};
   int found = 0;
   int status = lt.MatmulAlgoGetHeuristic(handle, plan.desc, plan.b, plan.a, plan.c, plan.c,
@@ -164,18 +266,7 @@ inline int make_plan(void *handle, const GemmArgs &g, const PlanKey &key, Plan &
   return 0;
 }
 
-inline CUresult gemm(const GemmArgs *args, CUstream stream) {
-  static std::mutex lock;
-  static void *handles[64] = {};
-  static std::unordered_map<PlanKey, Plan, PlanKeyHash> plans;
-  CublasLt &lt = cublaslt();
-  if (!lt.ready) return CUDA_ERROR_NOT_FOUND;
-  const GemmArgs &g = *args;
-  if (g.m == 0 || g.n == 0 || g.batch == 0) return CUDA_SUCCESS;
-  CUdevice device = 0;
-  if (CUresult status = library().table.CtxGetDevice(&device)) return status;
-  if (device < 0 || device >= 64) return CUDA_ERROR_INVALID_DEVICE;
-  PlanKey key{};
+inline void fill_key(const GemmArgs &g, CUdevice device, PlanKey &key) {
   std::memset(static_cast<void *>(&key), 0, sizeof key);
   key.m = g.m; key.n = g.n; key.k = g.k; key.batch = g.batch;
   key.lda = g.lda; key.ldb = g.ldb; key.ldc = g.ldc;
@@ -184,13 +275,43 @@ inline CUresult gemm(const GemmArgs *args, CUstream stream) {
   key.transpose_a = g.transpose_a; key.transpose_b = g.transpose_b;
   key.dtype = g.dtype; key.compute = g.compute; key.device = device;
   key.align_a = alignment_of(g.a); key.align_b = alignment_of(g.b); key.align_c = alignment_of(g.c);
+}
+
+// cuBLASLt's handle of a device, made at first use. The caller holds the lock of the plans.
+inline int lt_handle(CUdevice device, void **handle) {
+  static void *handles[64] = {};
+  if (!handles[device]) {
+    if (int s = cublaslt().Create(&handles[device])) return s;
+  }
+  *handle = handles[device];
+  return 0;
+}
+
+inline std::mutex &plan_lock() {
+  static std::mutex *lock = new std::mutex();
+  return *lock;
+}
+
+inline CUresult current_device(CUdevice *device) {
+  if (CUresult status = library().table.CtxGetDevice(device)) return status;
+  return *device < 0 || *device >= 64 ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+}
+
+inline CUresult gemm(const GemmArgs *args, CUstream stream) {
+  static std::unordered_map<PlanKey, Plan, PlanKeyHash> plans;
+  CublasLt &lt = cublaslt();
+  if (!lt.ready) return CUDA_ERROR_NOT_FOUND;
+  const GemmArgs &g = *args;
+  if (g.m == 0 || g.n == 0 || g.batch == 0) return CUDA_SUCCESS;
+  CUdevice device = 0;
+  if (CUresult status = current_device(&device)) return status;
+  PlanKey key{};
+  fill_key(g, device, key);
   const Plan *plan;
   void *handle;
   {
-    std::lock_guard<std::mutex> guard(lock);
-    if (!handles[device])
-      if (int s = lt.Create(&handles[device])) return blas_failure(s);
-    handle = handles[device];
+    std::lock_guard<std::mutex> guard(plan_lock());
+    if (int s = lt_handle(device, &handle)) return blas_failure(s);
     auto found = plans.find(key);
     if (found == plans.end()) {
       Plan made;
@@ -199,13 +320,14 @@ inline CUresult gemm(const GemmArgs *args, CUstream stream) {
     }
     plan = &found->second;  // stays where it is: the map never erases
   }
-  const float alpha32 = static_cast<float>(g.alpha), beta32 = static_cast<float>(g.beta);
-  const void *alpha = plan->is_double ? static_cast<const void *>(&g.alpha) : &alpha32;
-  const void *beta = plan->is_double ? static_cast<const void *>(&g.beta) : &beta32;
+  GemmTypes types;
+  gemm_types(g.dtype, gemm_kind(g.compute), types);
+  const Factor alpha(g.alpha, types.scale), beta(g.beta, types.scale);
   auto address = [](CUdeviceptr p) { return reinterpret_cast<void *>(p); };
-  const int status = lt.Matmul(handle, plan->desc, alpha, address(g.b), plan->b, address(g.a),
-                               plan->a, beta, address(g.c), plan->c, address(g.c), plan->c,
-                               &plan->algorithm, address(g.workspace), plan->workspace, stream);
+  const int status = lt.Matmul(handle, plan->desc, alpha.pointer(), address(g.b), plan->b,
+                               address(g.a), plan->a, beta.pointer(), address(g.c), plan->c,
+                               address(g.c), plan->c, &plan->algorithm, address(g.workspace),
+                               plan->workspace, stream);
   return status ? blas_failure(status) : CUDA_SUCCESS;
 }
 

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 from flambeau.driver import _table
 from flambeau.driver.contract import CodeTarget, Feature
-from flambeau.driver.errors import DriverNotFoundError, MissingExtraError
+from flambeau.driver.errors import DriverNotFoundError
 from flambeau.driver.nvidia import _nvidia
+from flambeau.driver.nvidia.cupti import NvidiaActivity
 from flambeau.driver.nvidia.management import NvidiaManagement
 from flambeau.driver.nvidia.modules import NvidiaModules, device_attribute
 
 if TYPE_CHECKING:
     from flambeau.driver.contract import Collectives, Files, GreenContexts
+    from flambeau.driver.nvidia.libraries import NvidiaLibraries
 
-from flambeau.driver.nvidia.cupti import NvidiaActivity
 __all__ = ["MINIMUM_VERSION", "NvidiaDriver"]
 
 LIBRARY = "libcuda.so.1"
@@ -35,6 +36,7 @@ class NvidiaDriver:
     def __init__(self) -> None:
         self.modules = NvidiaModules()
         self.management = NvidiaManagement()
+        self.activity = NvidiaActivity()
         self._targets: dict[int, CodeTarget] = {}
 
     @functools.cached_property
@@ -62,7 +64,6 @@ class NvidiaDriver:
         """Load the library and fill the table; see `flambeau.driver.contract.Driver.table`."""
         outcome, reason, _ = _nvidia.load(LIBRARY)
         if outcome == 1:
-        self.activity = NvidiaActivity()
             raise DriverNotFoundError(
                 "Found no NVIDIA driver on your system. "
                 f"{LIBRARY} could not be loaded ({reason}). Install a driver from "
@@ -74,8 +75,16 @@ class NvidiaDriver:
                 f"The NVIDIA driver is too old: {LIBRARY} was found, but {reason}. "
                 "flambeau needs driver branch 580 (CUDA 13.0) or newer."
             )
-        _nvidia.set_cublaslt_locator(_locate_cublaslt)
+        _nvidia.set_cublaslt_locator(functools.partial(_locate, "cublasLt"))
+        _nvidia.set_cublas_locator(functools.partial(_locate, "cublas"))
         return _nvidia.table()
+
+    @functools.cached_property
+    def libraries(self) -> NvidiaLibraries:
+        """The math libraries, each loaded at first use."""
+        from flambeau.driver.nvidia.libraries import NvidiaLibraries
+
+        return NvidiaLibraries()
 
     def supports(self, feature: Feature) -> bool:
         """Whether this driver version offers a feature."""
@@ -99,9 +108,9 @@ class NvidiaDriver:
         """Say what cuBLASLt said, if a matrix product was what failed."""
         trouble, blas_status = _nvidia.take_blas_trouble()
         if status == 500 and trouble:
-            return f"A matrix product needs cuBLASLt, which could not be loaded: {trouble}"
+            return f"A matrix product needs cuBLAS, which could not be loaded: {trouble}"
         if blas_status:
-            return f"cuBLASLt answered with status {blas_status}."
+            return f"cuBLAS answered with status {blas_status}."
         return None
 
     def shutdown(self) -> None:
@@ -109,13 +118,7 @@ class NvidiaDriver:
         _table.set_explainer(None)
 
 
-def _locate_cublaslt() -> int:
-    from cuda import pathfinder
+def _locate(library: str) -> int:
+    from flambeau.driver.nvidia._shared_library import dlopen_handle
 
-    try:
-        loaded = pathfinder.load_nvidia_dynamic_lib("cublasLt")
-    except RuntimeError as error:
-        raise MissingExtraError(
-            "cuBLASLt was not found. Install it with: pip install 'flambeau[cu13]'"
-        ) from error
-    return int(loaded._handle_uint)
+    return dlopen_handle(library)

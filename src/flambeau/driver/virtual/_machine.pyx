@@ -55,7 +55,6 @@ cdef extern from "flambeau/driver/virtual/entries/table.hpp" namespace "flambeau
     void finish_work()
     uint64_t used_bytes_of(int physical)
     CUresult lose(int ordinal, CUresult status)
-    cdef cppclass KernelEngine:
     cdef cppclass WorkDescription:
         int type
         CUfunction function
@@ -81,6 +80,7 @@ cdef extern from "flambeau/driver/virtual/entries/table.hpp" namespace "flambeau
     void change_tracing "flambeau::vgpu::set_tracing"(cbool)
     void move_trace "flambeau::vgpu::take_trace"(vector[TracedWork]&, vector[TracedCall]&)
     unsigned traced_stream(uint64_t)
+    cdef cppclass KernelEngine:
         void (*run)(const Launch*, Outcome*) noexcept nogil
         const KernelInfo* (*info)(const KernelCode*) noexcept nogil
     KernelEngine& kernel_engine()
@@ -91,6 +91,22 @@ cdef extern from "flambeau/driver/virtual/entries/table.hpp" namespace "flambeau
     GlobalInterpreterLock& interpreter_lock()
     ctypedef CUresult (*GemmFunction)(const GemmArgs*, char*, size_t) noexcept nogil
     GemmFunction& gemm_function()
+
+cdef extern from "flambeau/driver/virtual/entries/library.hpp" namespace "flambeau::vgpu" nogil:
+    ctypedef CUresult (*LibraryFunction)(uint64_t, char*, size_t) noexcept nogil
+    LibraryFunction& library_function()
+    vector[uint64_t] take_unused_functions()
+    cdef cppclass MemoryRange:
+        uint64_t begin, bytes
+        cbool writes
+    cdef cppclass LibraryCall:
+        uint64_t number
+        string name
+        vector[MemoryRange] ranges
+        double bytes, operations
+    CUresult submit_library(LibraryCall, CUstream)
+
+cdef extern from "flambeau/driver/virtual/entries/table.hpp" namespace "flambeau::vgpu" nogil:
     CUresult allocate_variable(int, uint64_t, const void*, uint64_t, CUdeviceptr*)
     CUresult add_function(int, const KernelCode*, CUfunction*)
     uint64_t context_life(int)
@@ -177,13 +193,51 @@ cdef CUresult _gemm(const GemmArgs* g, char* message, size_t length) noexcept wi
         from flambeau.driver.virtual.tasks import gemm
         gemm(_gemm_types[g.dtype], (g.m, g.n, g.k, g.batch), (g.a, g.b, g.c),
              (g.lda, g.ldb, g.ldc), (g.stride_a, g.stride_b, g.stride_c),
-             (bool(g.transpose_a), bool(g.transpose_b)), tf32=g.compute == 1, alpha=g.alpha,
+             (bool(g.transpose_a), bool(g.transpose_b)), kind=g.compute & 0xf, alpha=g.alpha,
              beta=g.beta)
     except Exception as error:  # noqa: BLE001 - becomes the device's fault, with this text
         text = f"{type(error).__name__}: {error}"[:400].encode()[:length - 1]
         memcpy(message, <const char*>text, len(text) + 1)
         return 719
     return 0
+
+
+# The functions of library calls that have not been forgotten, by number.
+cdef dict _library_calls = {}
+cdef uint64_t _library_number = 0
+
+
+cdef CUresult _library(uint64_t number, char* message, size_t length) noexcept with gil:
+    cdef bytes text
+    try:
+        _library_calls[number]()
+    except Exception as error:  # noqa: BLE001 - becomes the device's fault, with this text
+        text = f"{type(error).__name__}: {error}"[:400].encode()[:length - 1]
+        memcpy(message, <const char*>text, len(text) + 1)
+        return 719
+    return 0
+
+
+cdef void _forget_unused():
+    cdef uint64_t number
+    for number in take_unused_functions():
+        _library_calls.pop(number, None)
+
+
+def submit_library_call(str name, function, ranges, double bytes, double operations, uintptr_t stream):
+    global _library_number
+    cdef LibraryCall call
+    cdef MemoryRange range_
+    _forget_unused()
+    _library_number += 1
+    call.number = _library_number
+    call.name = name.encode()
+    call.bytes = bytes
+    call.operations = operations
+    for range_.begin, range_.bytes, range_.writes in ranges:
+        call.ranges.push_back(range_)
+    _library_calls[call.number] = function
+    check(submit_library(call, <CUstream>stream))
 
 
 cdef CUresult _meet(const MeetingStep* s, double* duration, char* message, size_t length) noexcept with gil:
@@ -229,6 +283,7 @@ interpreter_lock().acquire = _gil_acquire
 kernel_engine().run = run
 kernel_engine().info = info
 (&gemm_function())[0] = <GemmFunction>_gemm
+(&library_function())[0] = <LibraryFunction>_library
 (&meeting_function())[0] = <MeetingFunction>_meet
 
 
@@ -326,6 +381,38 @@ def visible_devices(variable, list uuids):
 
 def device_uuid(str name, int index):
     return uuid_text(uuid_of(name.encode(), index)).decode()
+
+
+def set_tracing(bint on):
+    with nogil:
+        change_tracing(on)
+
+
+def take_trace():
+    cdef vector[TracedWork] work
+    cdef vector[TracedCall] calls
+    cdef const TracedWork* w
+    cdef size_t i
+    with nogil:
+        move_trace(work, calls)
+    done = []
+    for i in range(work.size()):
+        w = &work[i]
+        done.append((
+            w.what.type, w.name.decode(errors="replace"), w.device, w.place.stream,
+            w.place.correlation, w.place.graph, w.place.node, w.submitted, w.start, w.end,
+            w.what.bytes, (<bytes>w.what.path).decode(),
+            (w.what.grid[0], w.what.grid[1], w.what.grid[2]),
+            (w.what.block[0], w.what.block[1], w.what.block[2]),
+            w.what.dynamic_shared, w.what.static_shared, w.what.registers,
+            <uintptr_t>w.what.function))
+    return done, [
+        ((<bytes>calls[i].name).decode(), calls[i].correlation, calls[i].thread, calls[i].start,
+         calls[i].end) for i in range(calls.size())]
+
+
+def stream_number(uint64_t handle):
+    return traced_stream(handle)
 
 
 def used_bytes(int physical):
@@ -433,38 +520,6 @@ cdef void _prepare(uint64_t function) noexcept nogil:
             code = 0
             try:
                 warnings.warn(f"a kernel cannot be checked: {error}", RuntimeWarning, stacklevel=1)
-def set_tracing(bint on):
-    with nogil:
-        change_tracing(on)
-
-
-def take_trace():
-    cdef vector[TracedWork] work
-    cdef vector[TracedCall] calls
-    cdef const TracedWork* w
-    cdef size_t i
-    with nogil:
-        move_trace(work, calls)
-    done = []
-    for i in range(work.size()):
-        w = &work[i]
-        done.append((
-            w.what.type, w.name.decode(errors="replace"), w.device, w.place.stream,
-            w.place.correlation, w.place.graph, w.place.node, w.submitted, w.start, w.end,
-            w.what.bytes, (<bytes>w.what.path).decode(),
-            (w.what.grid[0], w.what.grid[1], w.what.grid[2]),
-            (w.what.block[0], w.what.block[1], w.what.block[2]),
-            w.what.dynamic_shared, w.what.static_shared, w.what.registers,
-            <uintptr_t>w.what.function))
-    return done, [
-        ((<bytes>calls[i].name).decode(), calls[i].correlation, calls[i].thread, calls[i].start,
-         calls[i].end) for i in range(calls.size())]
-
-
-def stream_number(uint64_t handle):
-    return traced_stream(handle)
-
-
             except Warning:
                 pass
         change_watched(function, <const KernelCode*><uintptr_t>code)

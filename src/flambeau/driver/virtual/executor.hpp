@@ -6,6 +6,9 @@
 // executor thread. If nobody has called the driver for PROGRESS_DELAY, ready work starts by itself
 // there, so that a host that spins on pinned memory, or another process, always gets its turn; it
 // also does while very much is pending.
+//
+// A kernel that only polls memory waits for something: for another kernel, a copy, the host. Other
+// work then starts beside it, on more threads where it must.
 #pragma once
 #include <csignal>
 
@@ -15,31 +18,37 @@
 namespace flambeau::vgpu {
 
 inline void Machine::start_executor() {
-  if (executor_started_) return;
-  executor_started_ = true;
+  if (executors_.empty()) add_executor();
+}
+
+inline void Machine::add_executor() {
   // Signals are for the threads that Python knows.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  executor_ = std::thread([this] { run_executor(); });
+  executors_.emplace_back([this] { run_executor(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  executor_id_ = executor_.get_id();
 }
 
 inline void Machine::run_executor() {
+  executor_of = this;
   std::unique_lock<std::mutex> lock(mutex);
   while (!stopping_) {
     if (!remote_.empty()) settle_remote();
     NodePtr node = std::move(handed_);
     handed_ = nullptr;
-    if (!node && !running_ && waiters_ == 0 && progress_due()) node = scheduler.choose(ready_, false);
+    if (!node && !running_ && (stalled_.empty() ? waiters_ == 0 && progress_due() : true)) {
+      node = scheduler.choose(ready_, false);
+    }
     if (node) {
+      ++busy_executors_;
       execute(lock, node);
+      --busy_executors_;
     } else {
       sleep(lock);
     }
   }
-  executor_ended_ = true;
+  ++ended_executors_;
   work_done_.notify_all();
 }
 
@@ -49,9 +58,9 @@ inline void Machine::sleep(std::unique_lock<std::mutex> &lock) {
   } else if (progress && !ready_.empty() && !running_ && waiters_ == 0) {
     work_changed_.wait_until(lock, last_call + PROGRESS_DELAY);
   } else {
-    idle_ = true;   // work that comes must wake it
+    ++idle_;   // work that comes must wake it
     work_changed_.wait(lock);
-    idle_ = false;
+    --idle_;
   }
 }
 
@@ -70,12 +79,13 @@ inline void Machine::execute(std::unique_lock<std::mutex> &lock, const NodePtr &
   const Partition *partition = node->partition.get();
   const Nanoseconds start = engines.earliest(engine, node->floor, partition);
   Report report;
+  report.node = node.get();
   ready_.erase(node->sequence);
   running_ = node;
   node->task->ticket = ticket_of(*node);
   node->task->multiprocessors = partition ? partition->count : 0;
   lock.unlock();
-  node->task->run(*this, context, start, report);
+  run_task(node, start, report);
   lock.lock();
   if (report.again && !context.error) {
     running_ = nullptr;
@@ -85,16 +95,50 @@ inline void Machine::execute(std::unique_lock<std::mutex> &lock, const NodePtr &
     return;
   }
   node->end = start + report.duration;
+  // what a polling kernel waited for came before its end
+  if (node->stalled) node->end = std::max(node->end, latest_end_);
+  latest_end_ = std::max(latest_end_, node->end);
   engines.occupy(engine, node->end, partition);
   if (tracing()) tracer().note(*node, context.device->ordinal, start);
   if (report.status != CUDA_SUCCESS) {
     fail(context, report.status, report.fault + " It was submitted to " + node->stream_name + ".");
   }
-  running_ = nullptr;
+  if (node->stalled) {
+    stalled_.erase(std::find(stalled_.begin(), stalled_.end(), node));
+  } else {
+    running_ = nullptr;
+  }
   finish(node);
   if (!remote_.empty()) settle_remote();
   work_done_.notify_all();
-  if (progress && idle_ && waiters_ == 0 && !ready_.empty()) work_changed_.notify_all();
+  const bool starts_itself = (progress && waiters_ == 0) || !stalled_.empty();
+  if (starts_itself && idle_ && !ready_.empty()) work_changed_.notify_all();
+}
+
+// The checks see one thing at a time.
+inline void Machine::run_task(const NodePtr &node, Nanoseconds start, Report &report) {
+  std::unique_lock<std::mutex> alone(alone_, std::defer_lock);
+  if (node->check) alone.lock();
+  node->task->run(*this, *node->context, start, report);
+}
+
+// `is_owner`: the calling thread runs the node's task, others help it.
+inline void Machine::stall(Node &node, bool is_owner) {
+  {
+    std::lock_guard<std::mutex> guard(mutex);
+    if (!node.stalled && running_.get() == &node) {
+      node.stalled = true;
+      stalled_.push_back(std::move(running_));
+      running_ = nullptr;
+      if (busy_executors_ == executors_.size()) add_executor();
+      work_changed_.notify_all();
+      work_done_.notify_all();
+    }
+  }
+  const bool yields = is_owner && node.check;
+  if (yields) alone_.unlock();
+  std::this_thread::sleep_for(STALL_PAUSE);
+  if (yields) alone_.lock();
 }
 
 // Give a chosen piece of work to the executor thread. Nothing else starts before it has run.
@@ -178,7 +222,7 @@ inline bool Machine::poll(std::unique_lock<std::mutex> &lock, const std::vector<
     execute(lock, node);
   } else {
     if (!running_) hand_over(node);
-    work_done_.wait_for(lock, patience, [&] { return stopping_ || node->done; });
+    work_done_.wait_for(lock, patience, [&] { return stopping_ || node->done || node->stalled; });
   }
   last_call = std::chrono::steady_clock::now();
   return false;
@@ -192,14 +236,15 @@ inline bool Machine::stop() {
   work_changed_.notify_all();
   work_done_.notify_all();
   if (on_executor()) return false;
-  const auto still = [&] { return (!executor_started_ || executor_ended_) && (!running_ || running_ == handed_); };
+  if (running_) running_->cancelled = true;
+  for (const NodePtr &node : stalled_) node->cancelled = true;
+  const auto ended = [&] { return ended_executors_ == executors_.size(); };
+  const auto still = [&] { return ended() && stalled_.empty() && (!running_ || running_ == handed_); };
   work_done_.wait_for(lock, std::chrono::seconds(1), still);
-  const bool all_still = still(), ended = executor_ended_;
+  const bool all_still = still(), joined = ended();
   lock.unlock();
-  if (ended) {
-    executor_.join();
-  } else if (executor_.joinable()) {
-    executor_.detach();
+  for (std::thread &executor : executors_) {
+    if (joined) executor.join(); else executor.detach();
   }
   return all_still;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine: its devices, the graph of submitted work, and the one thread that runs it. All state
+// The machine: its devices, the graph of submitted work, and the threads that run it. All state
 // is guarded by one mutex, which is never held while work runs or Python is called.
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -20,6 +21,7 @@ namespace flambeau::vgpu {
 
 constexpr auto PROGRESS_DELAY = std::chrono::milliseconds(20);
 constexpr std::size_t PENDING_LIMIT = 4096;   // nodes; above it work starts by itself too
+constexpr auto STALL_PAUSE = std::chrono::microseconds(50);
 constexpr auto REMOTE_POLL = std::chrono::milliseconds(1);
 
 // What a machine is made of; kept over resets.
@@ -82,7 +84,9 @@ class Machine {
   // --- waiting; `lock` holds `mutex`
   CUresult wait(std::unique_lock<std::mutex> &lock, const std::vector<NodePtr> &targets);
   bool poll(std::unique_lock<std::mutex> &lock, const std::vector<NodePtr> &targets);
-  bool on_executor() const { return std::this_thread::get_id() == executor_id_; }
+  bool on_executor() const { return executor_of == this; }
+  // Running work only polls memory, so that other work may start beside it; takes the mutex.
+  void stall(Node &node, bool is_owner);
 
   // --- faults
   void fail(Context &context, CUresult status, const std::string &text);
@@ -112,7 +116,9 @@ class Machine {
   void settle_remote();
   void reach(const Node &node);
   void start_executor();
+  void add_executor();
   void run_executor();
+  void run_task(const NodePtr &node, Nanoseconds start, Report &report);
   void execute(std::unique_lock<std::mutex> &lock, const NodePtr &node);
   void hand_over(const NodePtr &node);
   bool progress_due() const {
@@ -126,11 +132,16 @@ class Machine {
   std::vector<NodePtr> remote_;                  // markers and tasks that wait for another process or rank only
   NodePtr running_;                              // being run, or given to the executor to run
   NodePtr handed_;                               // what the executor is to run next
+  std::vector<NodePtr> stalled_;                 // beside `running_`: they run and poll memory
+  std::mutex alone_;                             // held by work that runs while a check is on
+  Nanoseconds latest_end_ = 0;
   std::uint64_t sequence_ = 0;
   int waiters_ = 0;
-  bool stopping_ = false, executor_started_ = false, executor_ended_ = false, idle_ = false;
-  std::thread executor_;
-  std::thread::id executor_id_;
+  bool stopping_ = false;
+  int idle_ = 0;   // executors that must be woken
+  std::vector<std::thread> executors_;   // one, and more while kernels that poll hold them
+  std::size_t busy_executors_ = 0, ended_executors_ = 0;
+  static inline thread_local const Machine *executor_of = nullptr;
   std::condition_variable work_changed_, work_done_;
 };
 

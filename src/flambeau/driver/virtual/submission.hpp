@@ -99,7 +99,7 @@ inline void Machine::enter(const NodePtr &node) {
     make_ready(node, finished);
     for (const NodePtr &marker : finished) finish(marker);
   }
-  if (unfinished_.empty() || !progress) return;
+  if (unfinished_.empty() || (!progress && stalled_.empty())) return;
   start_executor();
   if (idle_ && !running_) work_changed_.notify_all();
 }
@@ -177,7 +177,13 @@ inline void Machine::fail(Context &context, CUresult status, const std::string &
   }
   std::vector<NodePtr> lost;
   for (const auto &entry : unfinished_) {
-    if (entry.second->context == &context && entry.second != running_) lost.push_back(entry.second);
+    const NodePtr &node = entry.second;
+    if (node->context != &context) continue;
+    if (node->stalled) {
+      node->cancelled = true;
+    } else if (node != running_) {
+      lost.push_back(node);
+    }
   }
   for (const NodePtr &node : lost) {
     node->end = node->floor;

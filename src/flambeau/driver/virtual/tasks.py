@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["gemm"]
 
 
+_TF32, _HALF_SUMS = 1, 3
+
+
 def _numpy_dtype(name: str) -> np.dtype[Any]:
     if name == "bfloat16":
         import ml_dtypes
@@ -38,9 +41,9 @@ def _matrices(
 
 def _to_tf32(values: NDArray[Any]) -> NDArray[Any]:
     """Round to the 10 bits of mantissa that tensor cores keep of a float32."""
-    bits = values.view(np.uint32)
-    kept = (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
-    return np.where(np.isfinite(values), kept.view(np.float32), values)
+    real = values.view(np.float32)
+    kept = (real.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
+    return np.where(np.isfinite(real), kept.view(np.float32), real).view(values.dtype)
 
 
 def _operand(
@@ -51,6 +54,14 @@ def _operand(
     return _to_tf32(converted) if tf32 else converted
 
 
+def _half_sums(left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
+    """A product summed in float16, as tensor cores do it: 16 elements of k at a time."""
+    total = np.zeros((left.shape[0], left.shape[1], right.shape[2]), np.float16)
+    for k in range(0, left.shape[2], 16):
+        total += np.matmul(left[:, :, k : k + 16], right[:, k : k + 16]).astype(np.float16)
+    return total.astype(np.float32)
+
+
 def gemm(
     dtype_name: str,
     size: tuple[int, int, int, int],
@@ -59,7 +70,7 @@ def gemm(
     batch_strides: tuple[int, int, int],
     transpose: tuple[bool, bool],
     *,
-    tf32: bool,
+    kind: int,
     alpha: float,
     beta: float,
 ) -> None:
@@ -77,8 +88,9 @@ def gemm(
         Of A, B and C; the latter two in elements.
     transpose
         Whether A, and whether B, is stored transposed.
-    tf32
-        Round float32 operands to tf32 first.
+    kind
+        The arithmetic, of ``gemm_options.hpp``: 1 rounds float32 operands to tf32 first, 3 sums
+        float16 products in float16.
     alpha, beta
         Factors.
     """
@@ -90,12 +102,14 @@ def gemm(
     a = _matrices(addresses[0], dtype, a_shape, (batch_strides[0], leading[0]))
     b = _matrices(addresses[1], dtype, b_shape, (batch_strides[1], leading[1]))
     c = _matrices(addresses[2], dtype, (batch, m, n), (batch_strides[2], leading[2]))
-    rounded = tf32 and dtype_name == "float32"
+    rounded = kind == _TF32 and dtype_name in {"float32", "complex64"}
     with np.errstate(all="ignore"):
-        product = np.matmul(
-            _operand(a, transpose[0], accumulate, rounded),
-            _operand(b, transpose[1], accumulate, rounded),
-        )
+        left = _operand(a, transpose[0], accumulate, rounded)
+        right = _operand(b, transpose[1], accumulate, rounded)
+        if kind == _HALF_SUMS and dtype_name == "float16":
+            product = _half_sums(left, right)
+        else:
+            product = np.matmul(left, right)
         if alpha != 1.0:
             product *= accumulate.type(alpha)
         if beta != 0.0:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products as work: checked here, computed by NumPy on the executor thread.
 #pragma once
+#include "flambeau/driver/gemm_options.hpp"
 #include "flambeau/driver/virtual/checks/ranges.hpp"
 #include "flambeau/driver/virtual/memory/transfer.hpp"
 #include "flambeau/runtime/scalar_type.hpp"
@@ -110,8 +111,29 @@ class GemmTask final : public Task {
     double operations = 2 * batch * mn * k;
     const bool half = g.dtype == Float16 || g.dtype == BFloat16;
     if (half) operations *= m.arithmetic_rate / m.matrix_rate;
-    if (g.dtype == Float32 && g.compute == 1) operations *= 2 * m.arithmetic_rate / m.matrix_rate;
-    return kernel_time(m, elements * item_bytes[g.dtype], operations);
+    if (g.dtype == Float32 && gemm_kind(g.compute) == GEMM_TF32) operations *= 2 * m.arithmetic_rate / m.matrix_rate;
+    const double relative = algorithm_cost(m, gemm_algorithm(g.compute)) / algorithm_cost(m, 0);
+    const Nanoseconds usual = kernel_time(m, elements * item_bytes[g.dtype], operations);
+    return KERNEL_OVERHEAD + static_cast<Nanoseconds>(static_cast<double>(usual - KERNEL_OVERHEAD) * relative);
+  }
+
+  // Multiplications that the busiest multiprocessor makes, and what adding up parts of k costs. The
+  // algorithms' numbers are those of virtual/libraries.py; the default has tiles of 128 x 128.
+  double algorithm_cost(const Model &m, int number) const {
+    static constexpr double tiles[] = {64, 128, 256};
+    const int choice = number < 2 ? 1 : number - 2;
+    const double tile = tiles[choice % 3], parts = static_cast<double>(1 << choice / 3);
+    const GemmArgs &g = args_;
+    const auto up = [](double total, double piece) { return std::ceil(total / piece); };
+    const double blocks = up(static_cast<double>(g.m), tile) * up(static_cast<double>(g.n), tile) *
+                          static_cast<double>(g.batch) * parts;
+    const double waves = up(blocks, m.multiprocessors);
+    // Small tiles load each operand more often.
+    const double work = waves * tile * tile * up(static_cast<double>(g.k), parts) * (1 + 64 / tile);
+    const double added = parts > 1 ? parts * static_cast<double>(g.m) * static_cast<double>(g.n) *
+                                         static_cast<double>(g.batch) * 16 / m.multiprocessors
+                                   : 0;
+    return work + added + 1;
   }
 
   GemmArgs args_;

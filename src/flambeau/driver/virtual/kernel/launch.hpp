@@ -25,6 +25,18 @@ inline std::string describe_fault(Machine &machine, const char *kernel, const pt
   return text;
 }
 
+// A kernel that polls memory waits for other work or for the host.
+struct Waiting {
+  Machine &machine;
+  Node &node;
+  std::thread::id owner = std::this_thread::get_id();
+
+  static void stalled(void *host) {
+    const Waiting &self = *static_cast<Waiting *>(host);
+    self.machine.stall(self.node, std::this_thread::get_id() == self.owner);
+  }
+};
+
 class KernelTask final : public Task {
  public:
   KernelTask(CUfunction function, const ptx::KernelCode *code, const LaunchShape &shape,
@@ -65,6 +77,10 @@ class KernelTask final : public Task {
     launch.workers = machine.workers;
     launch.multiprocessors = multiprocessors ? multiprocessors : model.multiprocessors;
     launch.clock_start = static_cast<std::uint64_t>(static_cast<double>(start) * 1e-9 * model.clock_hz());
+    Waiting waiting{machine, *report.node};
+    launch.stalled = Waiting::stalled;
+    launch.host = &waiting;
+    launch.cancelled = &report.node->cancelled;
     ptx::Outcome outcome{};
     std::unique_ptr<GridWatcher> watcher;
     if (ticket && watched_ && checking()) {

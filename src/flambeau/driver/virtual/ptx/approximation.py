@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementary functions in IR, where a call of the C library would keep threads from running side by
-side.
-"""
+"""Elementary functions in IR: a call of the C library would keep threads from running in rows."""
 
 from __future__ import annotations
 

@@ -219,9 +219,11 @@ class Graph:
     def polls(self, loop: Loop) -> bool:
         """Whether a loop's end hangs on memory that others change: it may spin.
 
-        A compare-and-swap loop ends on its own when no other thread interferes, so it is not one.
+        A compare-and-swap loop that compares with what it saw last ends on its own when no other
+        thread interferes, so it is not one. A loop that compares with a fixed value waits for it.
         """
         instructions = [i for b in loop.blocks for i in self.blocks[b].instructions]
+        changing = frozenset().union(*map(writes, instructions))
         wanted: set[str] = set()
         for index in loop.blocks:
             branch = self.blocks[index].branch
@@ -235,14 +237,24 @@ class Graph:
                 if wanted & writes(instruction):
                     wanted |= reads(instruction)
             changed = len(wanted) != before
-        return any(is_poll(i) and wanted & writes(i) for i in instructions)
+        return any(is_poll(i, changing) and wanted & writes(i) for i in instructions)
 
 
-def is_poll(instruction: Instruction) -> bool:
-    """Whether an instruction reads what other threads may be changing."""
+def is_poll(instruction: Instruction, changing: frozenset[str]) -> bool:
+    """Whether an instruction reads what other threads may be changing.
+
+    Parameters
+    ----------
+    instruction
+        An instruction of a loop.
+    changing
+        The registers that the loop sets.
+    """
     if instruction.opcode == "ld":
         return not _POLLING_LOADS.isdisjoint(instruction.modifiers)
-    return instruction.opcode == "atom" and "cas" not in instruction.modifiers
+    if instruction.opcode == "atom" and "cas" in instruction.modifiers:
+        return changing.isdisjoint(registers_of(instruction.operands[2]))
+    return instruction.opcode == "atom"
 
 
 def step(live: set[str], instruction: Instruction) -> None:

@@ -3,6 +3,7 @@
 // The compiled part of this package (_engine) holds the one executor of the process; other
 // extension modules call it through _engine.pxd, never by including the parts below this header.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -69,6 +70,10 @@ struct Launch {
   std::uint64_t clock_start;  // what clock registers start from, in cycles
   int cooperative;  // 1: blocks may wait for all others of the grid (cuLaunchCooperativeKernel)
   Watcher *watcher;  // of watched code, else null
+  // All that goes on is polling memory: called now and then with `host`, from any worker.
+  void (*stalled)(void *host) = nullptr;
+  void *host = nullptr;
+  const std::atomic<bool> *cancelled = nullptr;  // a grid that only polls ends when this is set
 };
 
 struct Outcome {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -57,10 +58,11 @@ class BlockRunner {
       const Block::Progress progress = block->advance();
       if (progress == Block::Progress::spinning) {
         waiting_.push_back(std::move(block));
-        if (++fruitless > 1) std::this_thread::yield();
+        if (++fruitless > 1) rest();
         continue;
       }
       fruitless = 0;
+      resting_ = false;
       note_clock(*block);
       if (progress == Block::Progress::fault) break;
       spare_.push_back(std::move(block));
@@ -69,7 +71,24 @@ class BlockRunner {
 
  private:
   static constexpr int PATIENCE = 8;  // turns of polling before another block is started
+  static constexpr auto STALL = std::chrono::milliseconds(2);  // of polling before the host is told
   static constexpr std::size_t KEPT_BLOCKS = 2, KEPT_BYTES = 16 << 20;
+
+  // Nothing but polling goes on here: let other threads work, in the end for longer.
+  void rest() {
+    const Launch &launch = *job_.launch;
+    const auto now = std::chrono::steady_clock::now();
+    if (!resting_) since_ = now;
+    resting_ = true;
+    if (launch.cancelled && launch.cancelled->load(std::memory_order_relaxed)) job_.stop = true;
+    if (now - since_ < STALL) {
+      std::this_thread::yield();
+    } else if (launch.stalled) {
+      launch.stalled(launch.host);
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
 
   // Blocks of earlier grids, whose memory need not be asked for and cleared again.
   static std::vector<std::unique_ptr<Block>> &kept() {
@@ -104,6 +123,8 @@ class BlockRunner {
   }
 
   Job &job_;
+  bool resting_ = false;
+  std::chrono::steady_clock::time_point since_;
   std::deque<std::unique_ptr<Block>> waiting_;
   std::vector<std::unique_ptr<Block>> spare_;
 };

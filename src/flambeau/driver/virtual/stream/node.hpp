@@ -3,6 +3,7 @@
 // nothing to run. Nodes know what they wait for, so order within a stream, events and the default
 // stream's rules are all edges of one graph.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,11 +19,14 @@ class Machine;
 struct Context;
 struct SharedEvent;
 
+struct Node;
+
 // What a task tells when it has run.
 struct Report {
   CUresult status = CUDA_SUCCESS;
   std::string fault;          // for people, when status is not 0
   Nanoseconds duration = 0;   // modelled
+  Node *node = nullptr;       // whose work it is; set before the task runs
   bool again = false;         // it has another step, which runs when it may start
 };
 
@@ -64,6 +68,8 @@ struct Node {
   bool done = false;
   bool blocking = false;            // of a stream that is ordered with the default stream
   bool wanted = false;              // somebody waits for it or for what depends on it
+  bool stalled = false;             // it runs, but only polls memory: other work may start meanwhile
+  std::atomic<bool> cancelled{false};   // its polling must end
   Nanoseconds floor = 0;            // it cannot start before: what it waited for, its submission
   Nanoseconds end = 0;              // when it was done
   std::string stream_name;          // for fault reports; made when the stream was

@@ -1,0 +1,456 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LU, Cholesky and QR."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flambeau.linalg import _matrices as matrices
+from flambeau.linalg import return_types
+from flambeau.ops.common import new_like, store_out
+
+if TYPE_CHECKING:
+    from flambeau.runtime._tensor import Tensor
+
+__all__ = [
+    "cholesky",
+    "cholesky_ex",
+    "householder_product",
+    "lu",
+    "lu_factor",
+    "lu_factor_ex",
+    "lu_solve",
+    "qr",
+]
+
+_NOT_POSITIVE = (
+    "The factorization could not be completed because the input is not positive-definite (the "
+    "leading minor of order {0} is not positive-definite)."
+)
+
+
+def factor(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """LU factors as column-major matrices, pivots and statuses, of checked matrices."""
+    m, n = a.shape[-2:]
+    packed = matrices.columns_of(a)
+    pivots = new_like(a, (*a.shape[:-2], min(m, n)), matrices.INT32)
+    info = matrices.new_info(a)
+    if packed.numel():
+        with matrices.call_on(a) as call:
+            matrices.solver_of(a).lu_factor(
+                call,
+                a.dtype.name,
+                m,
+                n,
+                matrices.batch_of(a),
+                packed.data_ptr(),
+                pivots.data_ptr(),
+                info.data_ptr(),
+            )
+            call.tell("lu_factor", (packed,), (packed, pivots, info))
+    return packed.mT, pivots, info
+
+
+def solve_factored(lu: Tensor, pivots: Tensor, b: Tensor, operation: str = "N") -> Tensor:
+    """Solve with factors of column-major matrices; `b` has the same batch, and is not changed."""
+    solution = matrices.columns_of(b)
+    if solution.numel():
+        packed = lu.mT.contiguous()
+        with matrices.call_on(b) as call:
+            matrices.solver_of(b).lu_solve(
+                call,
+                b.dtype.name,
+                b.shape[-2],
+                b.shape[-1],
+                matrices.batch_of(b),
+                packed.data_ptr(),
+                pivots.data_ptr(),
+                solution.data_ptr(),
+                operation,
+            )
+            call.tell("lu_solve", (packed, pivots, solution), (solution,))
+    return solution.mT
+
+
+def _check_pivoting(name: str, pivot: bool) -> None:
+    if not pivot:
+        raise NotImplementedError(
+            f"{name}: LU without pivoting is not implemented: factor with pivot=True"
+        )
+
+
+def lu_factor_ex(
+    A: Tensor, *, pivot: bool = True, check_errors: bool = False, out: Any = None
+) -> return_types.linalg_lu_factor_ex:
+    """Factor matrices into packed triangles, and tell which are singular instead of raising.
+
+    Parameters
+    ----------
+    A
+        (*, m, n), float32, float64, complex64 or complex128.
+    pivot
+        Must be True.
+    check_errors
+        Raise as `lu_factor` does.
+    out
+        Three tensors to store the results in.
+
+    Returns
+    -------
+    return_types.linalg_lu_factor_ex
+        ``LU``, int32 ``pivots`` counted from 1, and int32 ``info``: the number of the first zero
+        on U's diagonal, or 0.
+    """
+    matrices.check_float("torch.linalg.lu_factor_ex", A)
+    matrices.check_matrix("linalg.lu_factor_ex", A)
+    _check_pivoting("linalg.lu_factor_ex", pivot)
+    packed, pivots, info = factor(A)
+    if check_errors:
+        matrices.raise_failures("torch.linalg.lu_factor_ex", info, "U[{0},{0}] is zero.")
+    stored = _store((packed, pivots, info), out)
+    return return_types.linalg_lu_factor_ex(*stored)
+
+
+def lu_factor(A: Tensor, *, pivot: bool = True, out: Any = None) -> return_types.linalg_lu_factor:
+    """Factor matrices into packed triangles with row exchanges (``getrf``). Waits for the device.
+
+    Parameters
+    ----------
+    A
+        (*, m, n), float32, float64, complex64 or complex128.
+    pivot
+        Must be True.
+    out
+        Two tensors to store the results in.
+
+    Returns
+    -------
+    return_types.linalg_lu_factor
+        ``LU``, with U on and above the diagonal, and int32 ``pivots`` (*, min(m, n)): which row
+        each row was exchanged with, counted from 1.
+
+    Raises
+    ------
+    RuntimeError
+        A diagonal element of U is zero, so that nothing can be solved with it.
+    """
+    matrices.check_float("torch.linalg.lu_factor", A)
+    matrices.check_matrix("linalg.lu_factor", A)
+    _check_pivoting("linalg.lu_factor", pivot)
+    packed, pivots, info = factor(A)
+    matrices.raise_failures(
+        "torch.linalg.lu_factor",
+        info,
+        "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. If you "
+        "still want to perform the factorization, consider calling linalg.lu(A, pivot) or "
+        "linalg.lu_factor_ex(A, pivot)",
+    )
+    stored = _store((packed, pivots), out)
+    return return_types.linalg_lu_factor(*stored)
+
+
+def permutation(pivots: Tensor, rows: int) -> Tensor:
+    """The permutation matrices of row exchanges, as int64 (*, rows): row i of P holds its 1 there.
+
+    Waits for the device: exchanges are applied one after the other, on the host.
+    """
+    from flambeau.ops.creation import tensor
+
+    lists = pivots.reshape(-1, pivots.shape[-1]).tolist() if pivots.numel() else []
+    orders = []
+    for exchanges in lists:
+        order = list(range(rows))
+        for i, other in enumerate(exchanges):
+            order[i], order[other - 1] = order[other - 1], order[i]
+        orders.append(order)
+    made = tensor(orders or [list(range(rows))] * _count(pivots), device=pivots.device)
+    return made.reshape(*pivots.shape[:-1], rows)
+
+
+def _count(pivots: Tensor) -> int:
+    from math import prod
+
+    return prod(pivots.shape[:-1])
+
+
+def unpack(packed: Tensor) -> tuple[Tensor, Tensor]:
+    """The unit lower and the upper triangle of packed factors."""
+    m, n = packed.shape[-2:]
+    k = min(m, n)
+    lower = packed[..., :, :k].tril(-1)
+    lower.diagonal(dim1=-2, dim2=-1).fill_(1)
+    return lower, packed[..., :k, :].triu()
+
+
+def lu(A: Tensor, *, pivot: bool = True, out: Any = None) -> return_types.linalg_lu:
+    """Factor matrices into ``P @ L @ U``. Waits for the device.
+
+    Parameters
+    ----------
+    A
+        (*, m, n), float32, float64, complex64 or complex128; it may be singular.
+    pivot
+        Must be True.
+    out
+        Three tensors to store the results in.
+
+    Returns
+    -------
+    return_types.linalg_lu
+        ``P`` (*, m, m), ``L`` (*, m, k) with ones on the diagonal, ``U`` (*, k, n).
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> A = torch.tensor([[1.0, 2.0], [4.0, 4.0]], device="cuda")
+    >>> P, L, U = torch.linalg.lu(A)
+    >>> (P @ L @ U).tolist()
+    [[1.0, 2.0], [4.0, 4.0]]
+    """
+    matrices.check_float("linalg.lu", A)
+    if A.ndim < 2:
+        raise RuntimeError(
+            f"linalg.lu: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} "
+            "instead"
+        )
+    _check_pivoting("linalg.lu", pivot)
+    packed, pivots, _ = factor(A)
+    m = A.shape[-2]
+    order = permutation(pivots, m)
+    rows = new_like(A, (*A.shape[:-2], m, m)).fill_(0)
+    rows.scatter_(-1, order.unsqueeze(-1), 1)
+    stored = _store((rows.mT.contiguous(), *unpack(packed)), out)
+    return return_types.linalg_lu(*stored)
+
+
+def lu_solve(
+    LU: Tensor,
+    pivots: Tensor,
+    B: Tensor,
+    *,
+    left: bool = True,
+    adjoint: bool = False,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Solve ``A @ X = B`` with the result of `lu_factor` (``getrs``).
+
+    Parameters
+    ----------
+    LU, pivots
+        What `lu_factor` returned.
+    B
+        (*, n, k), of LU's dtype; batches broadcast.
+    left
+        False solves ``X @ A = B``.
+    adjoint
+        Solve with the conjugate transpose of A.
+    out
+        Where to store the result.
+    """
+    matrices.check_square("linalg.lu_solve", LU, "LU")
+    matrices.check_float("linalg.lu_solve", LU)
+    matrices.check_matrix("linalg.lu_solve", B, "B")
+    matrices.check_pair("linalg.lu_solve", LU, B)
+    if not left:
+        solution = matrices.adjoint(lu_solve(LU, pivots, matrices.adjoint(B), adjoint=not adjoint))
+        return store_out(solution, out)
+    _check_shapes("linalg.lu_solve", LU, B)
+    LU, B = matrices.broadcast_batches(LU, B)
+    pivots = pivots.expand(*B.shape[:-2], pivots.shape[-1]).contiguous()
+    return store_out(solve_factored(LU, pivots, B, "C" if adjoint else "N"), out)
+
+
+def _check_shapes(name: str, a: Tensor, b: Tensor) -> None:
+    if a.shape[-2] != b.shape[-2]:
+        raise RuntimeError(
+            f"{name}: Incompatible shapes of A and B for the equation AX = B "
+            f"({a.shape[-2]}x{a.shape[-1]} and {b.shape[-2]}x{b.shape[-1]})"
+        )
+
+
+def cholesky_ex(
+    A: Tensor, *, upper: bool = False, check_errors: bool = False, out: Any = None
+) -> return_types.linalg_cholesky_ex:
+    """Factor as `cholesky` does, and tell which matrices are not positive-definite.
+
+    Parameters
+    ----------
+    A
+        (*, n, n), Hermitian; only one triangle is read.
+    upper
+        Give U with ``U.mH @ U``.
+    check_errors
+        Raise as `cholesky` does.
+    out
+        Two tensors to store the results in.
+
+    Returns
+    -------
+    return_types.linalg_cholesky_ex
+        ``L`` and int32 ``info``: the order of the first minor that is not positive-definite, or 0.
+    """
+    matrices.check_square("linalg.cholesky_ex", A)
+    matrices.check_float("linalg.cholesky_ex", A)
+    factors, info = _cholesky(A, upper)
+    if check_errors:
+        matrices.raise_failures("linalg.cholesky_ex", info, _NOT_POSITIVE)
+    stored = _store((factors, info), out)
+    return return_types.linalg_cholesky_ex(*stored)
+
+
+def _cholesky(a: Tensor, upper: bool) -> tuple[Tensor, Tensor]:
+    packed, info = matrices.columns_of(a), matrices.new_info(a)
+    if packed.numel():
+        with matrices.call_on(a) as call:
+            matrices.solver_of(a).cholesky(
+                call,
+                a.dtype.name,
+                a.shape[-1],
+                matrices.batch_of(a),
+                packed.data_ptr(),
+                info.data_ptr(),
+                upper,
+            )
+            call.tell("cholesky", (packed,), (packed, info))
+    return (packed.mT.triu() if upper else packed.mT.tril()), info
+
+
+def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Tensor:
+    """Factor positive-definite matrices into ``L @ L.mH`` (``potrf``). Waits for the device.
+
+    Parameters
+    ----------
+    A
+        (*, n, n), Hermitian, float32, float64, complex64 or complex128; only one triangle is read.
+    upper
+        Give U with ``U.mH @ U`` instead.
+    out
+        Where to store the result.
+
+    Raises
+    ------
+    LinAlgError
+        A matrix is not positive-definite.
+    """
+    matrices.check_square("linalg.cholesky", A)
+    matrices.check_float("linalg.cholesky", A)
+    factors, info = _cholesky(A, upper)
+    matrices.raise_failures("linalg.cholesky", info, _NOT_POSITIVE)
+    return store_out(factors, out)
+
+
+def qr(A: Tensor, mode: str = "reduced", *, out: Any = None) -> return_types.linalg_qr:
+    """Factor matrices into ``Q @ R`` with orthonormal columns in Q (``geqrf``, ``orgqr``).
+
+    Parameters
+    ----------
+    A
+        (*, m, n), float32, float64, complex64 or complex128.
+    mode
+        ``"reduced"``: Q (*, m, k), R (*, k, n) with k = min(m, n); ``"complete"``: Q (*, m, m),
+        R (*, m, n); ``"r"``: only R (*, k, n), and an empty Q.
+    out
+        Two tensors to store the results in.
+
+    Returns
+    -------
+    return_types.linalg_qr
+        ``Q`` and ``R``.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> Q, R = torch.linalg.qr(torch.eye(3, device="cuda"))
+    >>> (Q @ R).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    if mode not in {"reduced", "complete", "r"}:
+        raise RuntimeError(
+            f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', "
+            "or 'complete'"
+        )
+    matrices.check_matrix("linalg.qr", A)
+    matrices.check_float("linalg.qr", A)
+    m, n = A.shape[-2:]
+    k = min(m, n)
+    packed, tau = _householder(A)
+    height = m if mode == "complete" else k
+    triangle = packed.mT[..., :height, :].triu()
+    if mode == "r":
+        stored = _store((new_like(A, (0,)), triangle), out)
+        return return_types.linalg_qr(*stored)
+    width = m if mode == "complete" else k
+    vectors = new_like(A, (*A.shape[:-2], width, m)).fill_(0)
+    vectors[..., :k, :] = packed[..., :k, :]
+    stored = _store((_form(vectors, tau), triangle), out)
+    return return_types.linalg_qr(*stored)
+
+
+def _householder(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Column-major Householder vectors and R, and their factors."""
+    m, n = a.shape[-2:]
+    packed, tau = matrices.columns_of(a), new_like(a, (*a.shape[:-2], min(m, n)))
+    if packed.numel():
+        with matrices.call_on(a) as call:
+            matrices.solver_of(a).qr_factor(
+                call, a.dtype.name, m, n, matrices.batch_of(a), packed.data_ptr(), tau.data_ptr()
+            )
+            call.tell("qr_factor", (packed,), (packed, tau))
+    return packed, tau
+
+
+def _form(vectors: Tensor, tau: Tensor) -> Tensor:
+    """Q from column-major vectors (*, columns, m), which it replaces."""
+    columns, m = vectors.shape[-2:]
+    k = tau.shape[-1]
+    if k == 0:
+        vectors.diagonal(dim1=-2, dim2=-1).fill_(1)
+    elif vectors.numel():
+        with matrices.call_on(vectors) as call:
+            matrices.solver_of(vectors).qr_form(
+                call,
+                vectors.dtype.name,
+                m,
+                columns,
+                k,
+                matrices.batch_of(vectors),
+                vectors.data_ptr(),
+                tau.data_ptr(),
+            )
+            call.tell("qr_form", (vectors, tau), (vectors,))
+    return vectors.mT
+
+
+def householder_product(A: Tensor, tau: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Multiply Householder reflectors, as ``geqrf`` leaves them (``orgqr``).
+
+    Parameters
+    ----------
+    A
+        (*, m, n) with m >= n, the vectors below the diagonal.
+    tau
+        (*, k) with k <= n, their factors.
+    out
+        Where to store the result.
+
+    Returns
+    -------
+    Tensor
+        (*, m, n), the first n columns of the product.
+    """
+    matrices.check_matrix("torch.linalg.householder_product", A, "input")
+    matrices.check_float("torch.linalg.householder_product", A)
+    m, n = A.shape[-2:]
+    if m < n or tau.shape[-1] > n:
+        raise RuntimeError(
+            "torch.linalg.householder_product: input.shape[-2] must be greater than or equal to "
+            f"input.shape[-1], and that to tau.shape[-1]: got {m}, {n} and {tau.shape[-1]}"
+        )
+    return store_out(_form(matrices.columns_of(A), tau.contiguous()), out)
+
+
+def _store(results: tuple[Tensor, ...], out: Any) -> Any:
+    """The results, or where the caller wants them."""
+    if out is None:
+        return results
+    return tuple(store_out(result, to) for result, to in zip(results, out, strict=True))
