@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import flambeau as torch
 from flambeau.cuda import _memory_file
 
 PLAIN = st.recursive(
@@ -122,6 +123,15 @@ def test_lines_are_json_and_say_each_stack_once(tmp_path):
     assert records[0]["version"] == 1
     kinds = [next(iter(record)) for record in records[1:]]
     assert kinds == ["stack", "stack", "segment", "entry", "entry"]
+
+
+def test_a_snapshot_is_written_as_lines(gpu, tmp_path):
+    path = tmp_path / "s.jsonl"
+    x = torch.empty(3 << 20, dtype=torch.uint8, device=gpu)
+    torch.cuda.memory._dump_snapshot(str(path))
+    addresses = [s["address"] for s in _memory_file.read(path)["segments"]]
+    assert [s["address"] for s in torch.cuda.memory_snapshot()] == addresses
+    assert x.numel() == 3 << 20
 
 
 @pytest.mark.parametrize(

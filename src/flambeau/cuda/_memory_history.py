@@ -274,13 +274,19 @@ def _dump_snapshot(
     Parameters
     ----------
     filename
-        The file.
+        The file; a name that ends in ``.jsonl`` or ``.jsonl.gz`` gives JSON lines instead, which
+        any language reads.
     augment_with_fx_traces
         As for `_snapshot`.
     """
     import pickle
 
     snapshot = _snapshot(augment_with_fx_traces=augment_with_fx_traces)
+    if filename.endswith((".jsonl", ".jsonl.gz")):
+        from flambeau.cuda import _memory_file
+
+        _memory_file.write_lines(snapshot, filename)
+        return
     with open(filename, "wb") as file:
         pickle.dump(snapshot, file, protocol=4)
 

@@ -34,6 +34,7 @@ def describe(graph: Any) -> dict[str, Any]:
     >>> g, x = torch.cuda.CUDAGraph(keep_graph=True), torch.ones(8, device="cuda")
     >>> with torch.cuda.graph(g):
     ...     y = (x * 2).sin()
+    >>> g.instantiate()
     >>> len(graph_page.describe(g)["nodes"])
     2
     """

@@ -162,8 +162,8 @@ function next() {
   select(best);
 }
 const detail = make("pre", { className: "detail", id: "detail", textContent: "Click a span to see what is known of it." });
-const list = longList("totals", 320, "minmax(0,1fr) 80px 110px 110px 110px", [["work and calls", false], ["count", true], ["total", true], ["mean", true], ["longest", true]],
-  (i) => { const r = data.totals[i]; return [r[0], count(r[1]), micros(r[2]), micros(r[2] / r[1]), micros(r[3])]; },
+const list = longList("totals", 320, "minmax(0,1fr) 150px 80px 110px 110px 110px", [["name", false], ["category", false], ["count", true], ["total", true], ["mean", true], ["longest", true]],
+  (i) => { const r = data.totals[i]; return [r[0], r[1], count(r[2]), micros(r[3]), micros(r[3] / r[2]), micros(r[4])]; },
   (i) => { search.value = data.totals[i][0]; found = search.value.toLowerCase(); chosen = null; next(); list.choose(i, false); redraw(); });
 document.body.append(make("main", {},
   pageHeader(search),

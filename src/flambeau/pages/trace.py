@@ -118,7 +118,7 @@ def page(data: dict[str, Any], title: str) -> str:
             "args": builder.args,
             "tracks": builder.build(),
             "figures": figures,
-            "totals": [[t.name, t.count, t.time, t.longest] for t in totals(data)],
+            "totals": [[t.name, t.category, t.count, t.time, t.longest] for t in totals(data)],
         },
     )
 
