@@ -175,6 +175,7 @@ _linalg = (
     _LinalgBackend.Cusolver if _prefers("TORCH_LINALG_PREFER_CUSOLVER") else _LinalgBackend.Default
 )
 _rocm = _ROCmFABackend.Default
+_matmul.set_plain_cublaslt(_blas is _BlasBackend.Cublaslt)
 
 
 def _chosen(backend: Any, names: dict[str, Any], kind: type[enum.Enum]) -> Any:
@@ -196,8 +197,9 @@ def preferred_blas_library(backend: Any = None) -> _BlasBackend:
     Parameters
     ----------
     backend
-        ``"default"`` and ``"cublaslt"``: cuBLASLt, with the algorithm that its heuristic names;
-        ``"cublas"``: cuBLAS, which chooses itself. None only reads.
+        ``"default"``: cuBLASLt with as much scratch memory as cuBLAS has; ``"cublaslt"``: cuBLASLt
+        with the scratch memory of `cublaslt_workspace_size`; ``"cublas"``: cuBLAS, which chooses
+        algorithms itself. None only reads.
 
     Returns
     -------
@@ -218,6 +220,7 @@ def preferred_blas_library(backend: Any = None) -> _BlasBackend:
                 "'cublas' or 'cublaslt'."
             )
         _blas = chosen
+        _matmul.set_plain_cublaslt(chosen is _BlasBackend.Cublaslt)
         number = _CUBLAS_ALGORITHM if chosen is _BlasBackend.Cublas else 0
         for name in _FLOATS:
             code = _dtype.dtypes[name].code

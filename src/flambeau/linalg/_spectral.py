@@ -20,6 +20,9 @@ _NO_CONVERGENCE = (
     "The algorithm failed to converge because the input matrix is ill-conditioned or has too many "
     "repeated singular values (error code: {0})."
 )
+_NOT_FINITE = (
+    "The algorithm failed to converge because the input matrix contained non-finite values."
+)
 _NO_EIGENVALUES = (
     "The algorithm failed to converge because the input matrix is ill-conditioned or has too many "
     "repeated eigenvalues (error code: {0})."
@@ -54,20 +57,18 @@ def _tall_svd(a: Tensor, job: str) -> tuple[Tensor, Tensor, Tensor]:
             job,
         )
         call.tell("svd", (packed,), (values, left, right, info))
-    _check_convergence(a, info)
+    _check_convergence(a, values, info)
     return left.mT, values, right.mT
 
 
-def _check_convergence(a: Tensor, info: Tensor) -> None:
-    if info.numel() and any(info.reshape(-1).tolist()):
-        finite = OPS["isfinite"](a).all(-1).all(-1).reshape(-1).tolist()
-        problem = _NO_CONVERGENCE
-        if not all(finite):
-            problem = (
-                "The algorithm failed to converge because the input matrix contained non-finite "
-                "values."
-            )
-        matrices.raise_failures("linalg.svd", info, problem)
+def _check_convergence(a: Tensor, values: Tensor, info: Tensor) -> None:
+    """Raise for the first matrix that failed. Not every library says so of a NaN."""
+    broken = OPS["isfinite"](values).all(-1).logical_not()
+    failed = OPS["maximum"](info, broken.to(matrices.INT32))
+    if not failed.numel() or not failed.any().item():
+        return
+    finite = OPS["isfinite"](a).all(-1).all(-1).all().item()
+    matrices.raise_failures("linalg.svd", failed, _NO_CONVERGENCE if finite else _NOT_FINITE)
 
 
 def decompose(a: Tensor, job: str) -> tuple[Tensor, Tensor, Tensor]:

@@ -126,7 +126,7 @@ def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     Tensor
         (n, p). On CUDA the dtype must be a floating-point one (cuBLAS).
     """
-    simple = _matmul.product(input, mat2) if out is None else None
+    simple = _matmul.product(input, mat2) if out is None and input.ndim == 2 else None
     if simple is not None:
         return simple
     for position, matrix in enumerate((input, mat2)):
@@ -141,6 +141,9 @@ def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
 @public()
 def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Multiply batches of matrices: (b, n, m) by (b, m, p)."""
+    simple = _matmul.product(input, mat2) if out is None and input.ndim == 3 else None
+    if simple is not None:
+        return simple
     if input.ndim != 3 or mat2.ndim != 3:
         raise RuntimeError(
             f"batch1 and batch2 must be 3D tensors, got {input.ndim} and {mat2.ndim} dimensions"

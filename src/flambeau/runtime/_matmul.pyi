@@ -41,13 +41,16 @@ def gemm(
     """
 
 def get_workspace_bytes() -> int:
-    """Scratch memory for a product of any size worth it."""
+    """Scratch memory for a product that is worth it, but not large."""
 
 def set_workspace_bytes(size: int) -> None:
     """Set `get_workspace_bytes`."""
 
 def set_cublas_workspace_bytes(size: int) -> None:
     """Size of each kept workspace, and scratch memory of products that go to cuBLAS."""
+
+def set_plain_cublaslt(on: bool) -> None:
+    """Whether large products too get only the scratch memory of `set_workspace_bytes`."""
 
 def clear_workspaces() -> None:
     """Give up the workspaces that ``TORCH_CUBLAS_WORKSPACE_CACHE=1`` keeps for threads and streams."""

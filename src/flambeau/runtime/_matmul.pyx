@@ -34,7 +34,10 @@ cdef extern from "flambeau/runtime/_tuned.hpp" namespace "flambeau" nogil:
     bint well_aligned(const GemmArgs&)
 
 cdef enum:
-    SMALL = 1 << 21             # multiplications
+    # In multiplications. Small products gain nothing from being split, which is what scratch memory
+    # is for; large ones get as much of it as cuBLAS itself would take.
+    SMALL = 1 << 21
+    LARGE = 1 << 26
     TYPES = 32
 
 cdef int64_t workspace_bytes = -1
@@ -43,6 +46,7 @@ memset(compute_of, 0, sizeof(compute_of))
 cdef object tuner = None        # who is asked for a product that is not among:
 cdef TunedProducts tuned
 cdef int64_t cublas_workspace_bytes = -1
+cdef bint plain_cublaslt = False
 cdef bint keeping = os.environ.get("TORCH_CUBLAS_WORKSPACE_CACHE") == "1"
 cdef dict kept_workspaces = {}  # by thread, device and stream
 cdef bint started = False       # whether the environment has been looked at
@@ -53,7 +57,7 @@ cdef int _start() except -1:
     global started
     started = True
     if "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE" in os.environ or "TORCH_BLAS_PREFER_CUBLASLT" in os.environ:
-        from flambeau.backends import _precision  # reading it applies it
+        from flambeau.backends import _precision, cuda  # noqa: F401 - applies what it reads
         _precision.apply()
     if os.environ.get("PYTORCH_TUNABLEOP_ENABLED") == "1":
         from flambeau.cuda import tunable
@@ -62,7 +66,7 @@ cdef int _start() except -1:
 
 
 cdef int64_t _workspace() except -1:
-    """Scratch bytes per product: CUBLASLT_WORKSPACE_SIZE KiB, else 1 MiB."""
+    """Scratch bytes of cuBLASLt: CUBLASLT_WORKSPACE_SIZE KiB, else 1 MiB."""
     global workspace_bytes
     if workspace_bytes < 0:
         text = os.environ.get("CUBLASLT_WORKSPACE_SIZE", "1024")
@@ -81,6 +85,18 @@ def set_workspace_bytes(int64_t size):
     workspace_bytes = size
 
 
+cdef int64_t _cublas_workspace() except -1:
+    if cublas_workspace_bytes < 0:
+        from flambeau.backends import cuda
+        cuda.cublas_workspace_size()  # calls set_cublas_workspace_bytes
+    return cublas_workspace_bytes
+
+
+def set_plain_cublaslt(bint on):
+    global plain_cublaslt
+    plain_cublaslt = on
+
+
 def set_cublas_workspace_bytes(int64_t size):
     global cublas_workspace_bytes
     cublas_workspace_bytes = size
@@ -92,9 +108,7 @@ def clear_workspaces():
 
 cdef size_t _lend_workspace(int device, CUstream stream) except? 0:
     """Scratch memory that this thread keeps for a stream: its address; `cublas_workspace_bytes`."""
-    if cublas_workspace_bytes < 0:
-        from flambeau.backends import cuda
-        cuda.cublas_workspace_size()
+    _cublas_workspace()
     key = (threading.get_ident(), device, <uintptr_t>stream)
     kept = kept_workspaces.get(key)
     if kept is None:
@@ -144,11 +158,22 @@ cdef int _choose(GemmArgs* args, Tensor c) except -1:
     return 0
 
 
+cdef int64_t _workspace_for(const GemmArgs* args) except -1:
+    """Scratch bytes that a product is lent."""
+    cdef int64_t multiplications = args.m * args.n * args.k
+    if multiplications < SMALL:
+        return 0
+    if plain_cublaslt or multiplications < LARGE:
+        return _workspace()
+    return _cublas_workspace()
+
+
 cdef int _run(GemmArgs* args, Tensor a, Tensor b, Tensor c) except -1:
     """Multiply on the current stream of c's device, whose context is current."""
     cdef CUstream stream = _state.thread_state().streams[c.device_index]
     cdef Storage* scratch = NULL
     cdef size_t kept
+    cdef bint tuned_one = False
     if not started:
         _start()
     args.a = <CUdeviceptr><uintptr_t>a.data
@@ -156,16 +181,14 @@ cdef int _run(GemmArgs* args, Tensor a, Tensor b, Tensor c) except -1:
     args.c = <CUdeviceptr><uintptr_t>c.data
     args.dtype = c.scalar_type
     args.workspace = 0
-    # Small products gain nothing from being split, which is what scratch memory is for.
-    if args.workspace_bytes == 0 and args.m * args.n * args.k >= SMALL:
-        args.workspace_bytes = _workspace()
-        if args.compute >> GEMM_ALGORITHM_SHIFT and cublas_workspace_bytes >= 0:
-            args.workspace_bytes = cublas_workspace_bytes
+    if args.workspace_bytes == 0:
+        args.workspace_bytes = _workspace_for(args)
     if args.compute & GEMM_AS_GIVEN:
         args.compute ^= GEMM_AS_GIVEN
     elif tuner is not None and args.m > 1 and args.n > 1 and well_aligned(args[0]):
         args.compute &= 0xff
         _choose(args, c)
+        tuned_one = True
     if keeping and args.workspace_bytes:
         kept = _lend_workspace(c.device_index, stream)
         if args.workspace_bytes <= <size_t>cublas_workspace_bytes:
@@ -174,6 +197,9 @@ cdef int _run(GemmArgs* args, Tensor a, Tensor b, Tensor c) except -1:
         scratch = _allocator.allocate_device(c.device_index, args.workspace_bytes, stream)
         args.workspace = <CUdeviceptr><uintptr_t>scratch.data
     status = driver.Gemm(args, stream)
+    if status and tuned_one:  # this product's memory is not what tuning had
+        args.compute &= 0xff
+        status = driver.Gemm(args, stream)
     if scratch != NULL:
         scratch.drop()  # only later work of this stream can get it
     check(status)
@@ -206,15 +232,16 @@ def gemm(Tensor a not None, Tensor b not None, Tensor c not None, shape, leading
                          <uintptr_t>_state.thread_state().streams[device])
 
 
-cdef inline bint _stored(Tensor t, int64_t* leading, int* transposed) noexcept:
-    """Whether the matrix lies in memory as a library takes it: rows or columns without gaps."""
-    if t.strides[1] == 1 and t.strides[0] >= t.sizes[1]:
+cdef inline bint _stored(const int64_t* sizes, const int64_t* strides, int64_t* leading,
+                         int* transposed) noexcept:
+    """Whether a matrix lies in memory as a library takes it: rows or columns without gaps."""
+    if strides[1] == 1 and strides[0] >= sizes[1]:
         transposed[0] = 0
-        leading[0] = t.strides[0]
+        leading[0] = strides[0]
         return True
-    if t.strides[0] == 1 and t.strides[1] >= t.sizes[0]:
+    if strides[0] == 1 and strides[1] >= sizes[0]:
         transposed[0] = 1
-        leading[0] = t.strides[1]
+        leading[0] = strides[1]
         return True
     return False
 
@@ -222,31 +249,41 @@ cdef inline bint _stored(Tensor t, int64_t* leading, int* transposed) noexcept:
 def product(a, b):
     cdef GemmArgs args
     cdef Tensor x, y, c
-    cdef int64_t sizes[2]
+    cdef int64_t sizes[3]
+    cdef int batched
     if type(a) is not Tensor or type(b) is not Tensor:
         return None
     x = <Tensor>a
     y = <Tensor>b
+    batched = x.ndim_ - 2
     if (x.device_index < 0 or x.device_index != y.device_index or x.scalar_type != y.scalar_type
-            or x.ndim_ != 2 or y.ndim_ != 2 or x.sizes[1] != y.sizes[0]
+            or x.ndim_ != y.ndim_ or batched < 0 or batched > 1
+            or x.sizes[batched + 1] != y.sizes[batched] or (batched and x.sizes[0] != y.sizes[0])
             or x.count == 0 or y.count == 0 or _launch.observed):
         return None
     if not (Float16 <= x.scalar_type <= Float64):
         return None
     memset(&args, 0, sizeof(args))
-    if not _stored(x, &args.lda, &args.transpose_a) or not _stored(y, &args.ldb, &args.transpose_b):
+    if (not _stored(x.sizes + batched, x.strides + batched, &args.lda, &args.transpose_a)
+            or not _stored(y.sizes + batched, y.strides + batched, &args.ldb, &args.transpose_b)):
         return None
-    args.m = x.sizes[0]
-    args.k = x.sizes[1]
-    args.n = y.sizes[1]
+    args.m = x.sizes[batched]
+    args.k = x.sizes[batched + 1]
+    args.n = y.sizes[batched + 1]
     args.batch = 1
+    if batched and x.sizes[0] > 1:
+        args.batch = x.sizes[0]
+        args.stride_a = x.strides[0]
+        args.stride_b = y.strides[0]
+        args.stride_c = args.m * args.n
     args.ldc = args.n
     args.alpha = 1.0
     args.compute = compute_of[x.scalar_type]
     _state.note_call()
     _state.ensure_context(x.device_index)
-    sizes[0] = args.m
-    sizes[1] = args.n
-    c = new_tensor(x.device_index, x.scalar_type, 2, sizes)
+    sizes[0] = x.sizes[0]
+    sizes[batched] = args.m
+    sizes[batched + 1] = args.n
+    c = new_tensor(x.device_index, x.scalar_type, 2 + batched, sizes)
     _run(&args, x, y, c)
     return c

@@ -75,4 +75,5 @@ class NvidiaBlas:
 
 
 def _algorithm(number: int, workspace_bytes: int, settings: tuple[int, ...]) -> Algorithm:
-    return Algorithm(_NAME.format(*(settings[i] for i in _ORDER)), number, workspace_bytes)
+    signed = [n - (1 << 32) if n >= 1 << 31 else n for n in settings]  # -1 splits k by itself
+    return Algorithm(_NAME.format(*(signed[i] for i in _ORDER)), number, workspace_bytes)
