@@ -9,6 +9,7 @@ import pytest
 import flambeau as torch
 from flambeau import cli, driver
 from flambeau.cli import top
+from support import needs_no_driver, run_script
 
 
 def run(*arguments):
@@ -51,6 +52,15 @@ def test_once(gpu, capsys):
     assert torch.cuda.get_device_name(gpu) in text
     assert "MHz" in text
     assert "°C" in text
+
+
+@needs_no_driver
+def test_without_a_gpu():
+    script = "from flambeau import cli\ncli.main(['top', '--once'])"
+    done = run_script(script, env={"FLAMBEAU_VIRTUAL": None}, check=False)
+    assert done.returncode == 1
+    assert "flambeau top: Found no NVIDIA driver" in done.stderr
+    assert "doctor" in done.stderr
 
 
 def test_figures_that_a_gpu_does_not_offer(gpu, monkeypatch, capsys):

@@ -125,7 +125,20 @@ def _command(pid: int) -> str:
 
 
 def run(*, once: bool, as_json: bool, interval: float) -> None:
-    """Show the figures: once, as JSON, or again and again until interrupted."""
+    """Show the figures: once, as JSON, or again and again until interrupted.
+
+    Raises
+    ------
+    SystemExit
+        There is no GPU to ask; the message says so.
+    """
+    from flambeau.driver.errors import DriverNotFoundError, MissingExtraError
+
+    try:
+        figures()
+    except (DriverNotFoundError, MissingExtraError) as error:
+        text = str(error).splitlines()[0]
+        raise SystemExit(f"flambeau top: {text}\n`flambeau doctor` says what helps") from error
     if as_json:
         print(json.dumps([asdict(f) for f in figures()], indent=2))
         return

@@ -7,6 +7,7 @@ it heard before are the operation's, and the first of them is where its time beg
 
 from __future__ import annotations
 
+import bisect
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -95,18 +96,24 @@ class Timeline:
         by_correlation: dict[int, list[DeviceWork]] = {}
         for work in self.work:
             by_correlation.setdefault(work.correlation, []).append(work)
+        calls: dict[int, list[HostCall]] = {}
+        for call in self.calls:  # in order of their starts
+            calls.setdefault(call.thread, []).append(call)
+        starts = {thread: [c.start for c in own] for thread, own in calls.items()}
         found: list[Reach] = []
         for span in self.spans:
             places: dict[tuple[int, int], Reach] = {}
-            for call in self.calls:
-                inside = span.start <= call.start and call.end <= span.end
-                if call.thread != span.thread or not inside:
-                    continue
+            own = calls.get(span.thread, [])
+            first = bisect.bisect_left(starts.get(span.thread, []), span.start)
+            for place in range(first, len(own)):
+                call = own[place]
+                if call.end > span.end:
+                    break
                 for work in by_correlation.get(call.correlation, ()):
-                    place = (work.device, work.stream)
-                    if place not in places:
-                        places[place] = Reach(span, *place, work.start, work.end)
-                    reach = places[place]
+                    where = (work.device, work.stream)
+                    if where not in places:
+                        places[where] = Reach(span, *where, work.start, work.end)
+                    reach = places[where]
                     reach.start = min(reach.start, work.start)
                     reach.end = max(reach.end, work.end)
             found += places.values()
@@ -165,7 +172,7 @@ def _attach_memory(recorder: Recorder, operations: list[Operation]) -> None:
     """Give memory to the operation that was heard of next, if it wrote there or was under way."""
     by_note = {id(op.note): op for op in operations}
     for memory in recorder.memory:
-        later = recorder.notes[memory.after :]
+        later = map(recorder.notes.__getitem__, range(memory.after, len(recorder.notes)))
         note = next((n for n in later if n.thread == memory.thread and n.kind == "op"), None)
         op = by_note.get(id(note))
         if op is None or note is None:
