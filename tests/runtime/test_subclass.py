@@ -170,6 +170,6 @@ def test_gradients_without_autograd() -> None:
         RuntimeError, match="floating point and complex dtype can require gradients"
     ):
         torch.arange(2).requires_grad = True
-    with pytest.raises(TypeError, match="grad is a Tensor or None"):
+    with pytest.raises(TypeError, match="expected to be a Tensor or None"):
         tensor.grad = 1
     assert torch.empty(2, requires_grad=True).requires_grad

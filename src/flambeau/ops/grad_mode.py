@@ -5,8 +5,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from flambeau.runtime._autograd import (
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    set_modes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,24 +29,6 @@ __all__ = [
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
-class _State(threading.local):
-    grad = True
-    inference = False
-
-
-_state = _State()
-
-
-def is_grad_enabled() -> bool:
-    """Whether this thread records gradients."""
-    return _state.grad
-
-
-def is_inference_mode_enabled() -> bool:
-    """Whether this thread is inside `inference_mode`."""
-    return _state.inference
-
-
 class _Mode:
     """A context and decorator that sets the flags and puts them back."""
 
@@ -52,10 +39,9 @@ class _Mode:
         self._before: list[tuple[bool, bool]] = []
 
     def __enter__(self) -> None:
-        self._before.append((_state.grad, _state.inference))
-        _state.grad = self._grad
-        if self._inference is not None:
-            _state.inference = self._inference
+        inference = is_inference_mode_enabled()
+        self._before.append((is_grad_enabled(), inference))
+        set_modes(self._grad, inference if self._inference is None else self._inference)
 
     def __exit__(
         self,
@@ -63,7 +49,7 @@ class _Mode:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _state.grad, _state.inference = self._before.pop()
+        set_modes(*self._before.pop())
 
     def __call__(self, function: F) -> F:
         if inspect.isgeneratorfunction(function):
@@ -152,9 +138,10 @@ class set_grad_enabled(_Mode):  # noqa: N801
     def __init__(self, mode: bool) -> None:
         super().__init__()
         self._grad = mode
-        self._outer = _state.grad
-        _state.grad = mode
+        self._outer = is_grad_enabled()
+        set_modes(mode, is_inference_mode_enabled())
 
     def __enter__(self) -> None:
-        self._before.append((self._outer, _state.inference))
-        _state.grad = self._grad
+        inference = is_inference_mode_enabled()
+        self._before.append((self._outer, inference))
+        set_modes(self._grad, inference)

@@ -16,6 +16,7 @@ from flambeau.ops import (
     dropout,
     gathering,
     indexing,
+    linalg,
     matmul,
     moments,
     printing,
@@ -28,12 +29,14 @@ from flambeau.ops import (
     selection,
     sequences,
     shapes,
+    softmax,
     sorting,
     special,
     statistics,
 )
 from flambeau.ops.registry import FUNCTIONS, METHODS, OPS
-from flambeau.runtime import _tensor
+from flambeau.runtime import _indexing, _tensor
+from flambeau.runtime._recording import recorded
 from flambeau.runtime._tensor import Tensor
 
 if TYPE_CHECKING:
@@ -101,10 +104,31 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 }
 
 
+# Compiled methods that gradients flow through, and those that write in place.
+_RECORDED = """
+    as_strided bfloat16 chunk clone contiguous cpu cuda diagonal double expand expand_as flatten
+    float half moveaxis movedim narrow permute pin_memory ravel reshape reshape_as select split
+    split_with_sizes squeeze swapaxes swapdims t to transpose type type_as unbind unflatten unfold
+    unsqueeze view view_as
+"""
+_RECORDED_IN_PLACE = "copy_ fill_ zero_ _assign"
+
+
 def install() -> None:
     """Give `Tensor` its methods and operators; done once by ``import flambeau``."""
     _tensor.install_operators(_OPERATORS)
     _tensor.install_methods(METHODS)
+    compiled: dict[str, Any] = {name: recorded(getattr(Tensor, name)) for name in _RECORDED.split()}
+    for name in _RECORDED_IN_PLACE.split():
+        compiled[name] = recorded(getattr(Tensor, name), in_place=True)
+    for name in ("T", "mT", "H", "mH"):
+        found = vars(Tensor).get(name)
+        if isinstance(found, property) and found.fget is not None:
+            compiled[name] = property(recorded(found.fget), doc=found.__doc__)
+    _tensor.install_methods(compiled)
+    _indexing.install_recorded(
+        recorded(_indexing.getitem), recorded(_indexing.setitem, in_place=True)
+    )
 
 
 def namespace() -> dict[str, Any]:
@@ -133,6 +157,7 @@ _LOADED = (
     creation,
     dropout,
     gathering,
+    linalg,
     moments,
     random,
     random_factories,
@@ -140,5 +165,6 @@ _LOADED = (
     selection,
     sequences,
     shapes,
+    softmax,
     sorting,
 )

@@ -195,7 +195,9 @@ def _suffixes(tensor: Tensor) -> list[str]:
         plain |= {"int64", "bool", default.to_complex().name}
     if tensor.dtype.name not in plain:
         found.append(f"dtype={tensor.dtype!r}")
-    if tensor.requires_grad:
+    if tensor.grad_fn is not None:
+        found.append(f"grad_fn=<{tensor.grad_fn.name()}>")
+    elif tensor.requires_grad:
         found.append("requires_grad=True")
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from flambeau.ops.casts import CAST_TO_FLOAT32
 from flambeau.ops.codegen import FLOAT8, real_code
 from flambeau.ops.elementwise import ROWS, Row
 from flambeau.ops.promotion import (
@@ -15,6 +16,7 @@ from flambeau.ops.promotion import (
 )
 from flambeau.runtime import _dtype
 from flambeau.runtime._elementwise import ElementwiseOp
+from flambeau.runtime._recording import is_recorded, recorded
 from flambeau.runtime._tensor import Tensor
 
 if TYPE_CHECKING:
@@ -156,6 +158,8 @@ def public(*names: str, function: bool = True, method: bool = True) -> Callable[
 
     def register(made: F) -> F:
         made.__module__ = "flambeau"
+        if not is_recorded(made):
+            made = recorded(made)
         for name in (made.__name__, *names):
             if function:
                 FUNCTIONS[name] = made
@@ -170,7 +174,7 @@ def inplace_method(name: str, call: Callable[..., Tensor]) -> None:
     """Register ``Tensor.<name>``, an operation that writes into its tensor and returns it."""
     call.__name__ = name
     call.__qualname__ = f"Tensor.{name}"
-    METHODS[name] = call
+    METHODS[name] = recorded(call, in_place=name.endswith("_"))
 
 
 def _register_unary(row: Row, op: ElementwiseOp) -> None:
@@ -200,7 +204,13 @@ def _register_binary(row: Row, op: ElementwiseOp) -> None:
 
 
 def _register(row: Row, function: Callable[..., Any], in_place: Callable[..., Any]) -> None:
-    public(*filter(None, row.aliases), method=row.method)(function)
+    function.__module__ = "flambeau"
+    if row.name in CAST_TO_FLOAT32:  # autocast looks at its operands; the operation records itself
+        function = recorded(function, elementwise=True)
+    for name in (row.name, *filter(None, row.aliases)):
+        FUNCTIONS[name] = function
+        if row.method:
+            METHODS[name] = function
     if row.inplace:
         in_place.__doc__ = f"Like `{row.name}`, written into this tensor, which is returned."
         for name in (row.name, *filter(None, row.aliases)):

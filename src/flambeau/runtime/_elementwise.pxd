@@ -30,3 +30,7 @@ cdef class ElementwiseOp:
 # The operation on `op.arity` operands (borrowed). NotImplemented if one is neither tensor nor number.
 # `in_place`: out is not resized.
 cdef object call(ElementwiseOp op, PyObject** operands, Tensor out, bint in_place, tuple scalars)
+
+# The same, recorded for the backward pass; None if no operand takes part. Put in by _recording.
+ctypedef object (*Record)(object op, PyObject** operands, int n, Tensor out, bint in_place, tuple scalars)
+cdef Record record

@@ -9,10 +9,11 @@ from libc.stdint cimport INT32_MAX, int8_t, int32_t, uintptr_t
 
 from flambeau.driver._table cimport CUfunction
 from flambeau.runtime cimport _launch, _state, _tensor
+from flambeau.runtime._autograd cimport grad_state
 from flambeau.runtime._dims cimport shape_text
 from flambeau.runtime._dtype cimport item_bytes, legacy_name, type_category
 from flambeau.runtime._operands cimport (
-    Call, Number, broadcast, classify, expand_into, python_number, same_shape)
+    PYTHON_SCALAR, Call, Number, broadcast, classify, expand_into, python_number, same_shape)
 from flambeau.runtime._tensor cimport Tensor, mark_written, new_strided, new_tensor, share
 
 import operator
@@ -35,6 +36,9 @@ cdef extern from "flambeau/runtime/_elementwise.hpp" namespace "flambeau" nogil:
         int64_t reach()
         int64_t count()
         bint fill(Layout*)
+        bint transposing(Layout*)
+    int inner_width(const Space&, char** addresses, const int* types, int width)
+    int64_t transposing_tiles(const Layout&)
     cdef struct Parameter:
         double imag
     Parameter parameter_of(const Number&, int compute_type)
@@ -273,8 +277,8 @@ cdef Tensor _new_output(PyObject** operands, Call* c):
 
 cdef CUfunction _kernel(ElementwiseOp op, Call* c, int out_type, int layout_class) except NULL:
     cdef uint64_t key = (c.kinds | <uint64_t>out_type << 32 | <uint64_t>c.device << 40
-                         | <uint64_t>layout_class << 48 | <uint64_t>c.by_value << 50
-                         | <uint64_t>c.compute_type << 54)
+                         | <uint64_t>c.by_value << 50 | <uint64_t>c.compute_type << 54
+                         | <uint64_t>layout_class << 59)
     cdef uint64_t* found
     cdef uintptr_t function
     cdef int i
@@ -335,8 +339,15 @@ cdef int _launch_strided(ElementwiseOp op, Call* c, Arguments* a, Space* space) 
                 moved.addresses[i] += step * space.strides[i][outer] * item_bytes[a.types[i]]
             _launch_strided(op, c, &moved, &rest)
         return 0
-    cdef CUfunction function = _kernel(
-        op, c, a.types[0], 1 if n <= INT32_MAX and space.reach() <= INT32_MAX else 2)
+    cdef int width = inner_width(space[0], a.addresses, a.types, vector_width(a.widest))
+    cdef int64_t blocks = (n // width + 255) // 256
+    cdef int layout_class = 3
+    if width == 1:
+        layout_class = 1 if n <= INT32_MAX and space.reach() <= INT32_MAX else 2
+        if a.pointers == 2 and a.widest <= 8 and space.transposing(&layout):
+            layout_class = 4
+            blocks = transposing_tiles(layout)
+    cdef CUfunction function = _kernel(op, c, a.types[0], layout_class)
     for i in range(a.pointers):
         parameters[used] = &a.addresses[i]
         used += 1
@@ -345,7 +356,7 @@ cdef int _launch_strided(ElementwiseOp op, Call* c, Arguments* a, Space* space) 
         used += 1
     parameters[used] = &n
     parameters[used + 1] = &layout
-    return _launch.launch_overlapping(function, <unsigned>((n + 255) // 256), 1, 1, 256, 1, 1, 0,
+    return _launch.launch_overlapping(function, <unsigned>blocks, 1, 1, 256, 1, 1, 0,
                                       _state.thread_state().streams[c.device], parameters)
 
 
@@ -463,9 +474,17 @@ cdef object call(ElementwiseOp op, PyObject** operands, Tensor out, bint in_plac
     cdef Call c
     cdef Number[MAX_OPERANDS] numbers
     cdef Tensor result
+    cdef int i
     c.n = op.arity
     if not classify(op.name, operands, out, numbers, &c):
         return NotImplemented
+    for i in range(c.n):
+        if c.ranks[i] != PYTHON_SCALAR and (<Tensor>operands[i]).extra is not None:
+            if grad_state().grad:
+                recorded = record(op, operands, c.n, out, in_place, scalars)
+                if recorded is not None:
+                    return recorded
+            break
     if c.device >= 0:
         _state.ensure_context(c.device)
     _promote(op, &c)

@@ -1,2 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``t[...]`` and ``t[...] = …``; for compiled callers only."""
+"""``t[...]`` and ``t[...] = …``."""
+
+from typing import Any
+
+from flambeau.runtime._tensor import Tensor
+
+def install_recorded(get: Any, set: Any) -> None: ...
+def getitem(self: Tensor, index: Any) -> Tensor: ...
+def setitem(self: Tensor, index: Any, value: Any) -> None: ...

@@ -5,6 +5,7 @@ from cpython.slice cimport PySlice_AdjustIndices, PySlice_Unpack
 from libc.stdint cimport int64_t
 
 from flambeau.runtime cimport _tensor
+from flambeau.runtime._autograd cimport grad_state, tracked
 from flambeau.runtime._tensor cimport (
     MAX_DIMS, SLOT_GETITEM, SLOT_SETITEM, Tensor, new_view, operators)
 
@@ -136,7 +137,33 @@ cdef Tensor _basic(Tensor t, object index):
     return new_view(t, w.offset, w.ndim, w.sizes, w.strides)
 
 
+cdef object _recorded_get = None
+cdef object _recorded_set = None
+
+
+def install_recorded(get, set):
+    """Have items of tensors that take part in gradients got and set through these."""
+    global _recorded_get, _recorded_set
+    _recorded_get, _recorded_set = get, set
+
+
+def getitem(Tensor self not None, index):
+    """``self[index]``, not recorded."""
+    return _item(self, index)
+
+
+def setitem(Tensor self not None, index, value):
+    """``self[index] = value``, not recorded."""
+    _store(self, index, value)
+
+
 cdef object _get_item(Tensor t, object index):
+    if t.extra is not None and grad_state().grad and tracked(t):
+        return _recorded_get(t, index)
+    return _item(t, index)
+
+
+cdef object _item(Tensor t, object index):
     cdef Tensor made = _basic(t, index)
     if made is not None:
         return made
@@ -147,6 +174,18 @@ cdef object _get_item(Tensor t, object index):
 
 
 cdef int _set_item(Tensor t, object index, object value) except -1:
+    cdef Tensor part
+    if grad_state().grad and (t.extra is not None or isinstance(value, Tensor) and (<Tensor>value).extra is not None):
+        part = _basic(t, index)
+        if part is None:
+            _recorded_set(t, index, value)
+        else:
+            part._assign(value)
+        return 0
+    return _store(t, index, value)
+
+
+cdef int _store(Tensor t, object index, object value) except -1:
     cdef Tensor part = _basic(t, index)
     if part is not None:
         part._assign(value)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
 """The tensor's layout, for compiled callers."""
+from cpython.object cimport PyObject
 from libc.stdint cimport int8_t, int16_t, int64_t
 from flambeau.runtime._allocator cimport Storage
 from flambeau.runtime._device cimport device
@@ -22,7 +23,7 @@ cdef class Tensor:
     cdef int8_t scalar_type             # ScalarType
     cdef bint contiguous                # row-major without gaps
     cdef object extra                   # None, the base of a view, or a TensorExtra
-    cdef dict __dict__                  # made at the first attribute that Python code adds
+    cdef PyObject* attributes           # the dict of those that Python code added, else null
     cdef object __weakref__
     cdef int _one_dim(self, object dim) except -1
     cdef object _one_value(self)
@@ -50,6 +51,9 @@ ctypedef object (*UnaryCall)(object op, object a, Tensor out, bint in_place)
 cdef BinaryCall call_binary
 cdef UnaryCall call_unary
 cdef object elementwise_class           # ElementwiseOp
+ctypedef object (*ViewExtra)(Tensor root)
+cdef ViewExtra view_extra               # the rare slot of a view of a tensor that has something there
+cdef object extra_class                 # a TensorExtra
 
 # A new contiguous tensor of the base class, memory not cleared. device -1 is the host. For CUDA the
 # context must be current and the block is for the thread's current stream there.

@@ -164,6 +164,24 @@ class Tensor:
         """A tensor over the same memory that takes no part in gradients."""
     def detach_(self) -> Self:
         """Take this tensor out of gradients and return it."""
+    def backward(
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: _bool | None = None,
+        create_graph: _bool = False,
+        inputs: Any = None,
+    ) -> None:
+        """Compute gradients with respect to the leaves of the graph and add them there."""
+    def retain_grad(self) -> None:
+        """Have ``grad`` filled by backward passes although this tensor is no leaf."""
+    @property
+    def retains_grad(self) -> _bool: ...
+    @property
+    def output_nr(self) -> int: ...
+    def register_hook(self, hook: Any) -> Any:
+        """Have ``hook(grad)`` called when this tensor's gradient is computed."""
+    def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
+        """Have ``hook(param)`` called after a backward pass added to this leaf's ``grad``."""
     def as_subclass(self, cls: _type[_T]) -> _T:
         """The tensor's memory as an instance of a subclass of `Tensor`."""
     def item(self) -> Any:
@@ -407,3 +425,5 @@ def _disabled_torch_function_impl(
     kwargs: dict[str, Any] | None = None,
 ) -> Any:
     """Stands as ``__torch_function__`` in subclasses whose operations give plain tensors."""
+
+class TensorExtra: ...

@@ -2,6 +2,8 @@
 # distutils: language = c++
 """The tensor: memory, dims and strides, and the operators, which other modules install."""
 cimport cython
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_CLEAR
 from libc.stdint cimport uintptr_t
 from libc.stdlib cimport free, malloc
 
@@ -19,6 +21,9 @@ cdef extern from "flambeau/runtime/_type_slots.hpp" namespace "flambeau":
     void set_constructor(object construct)
     int set_class_attribute(object cls, object name, object value) except -1
 
+cdef extern from "flambeau/runtime/_lazy_dict.hpp" namespace "flambeau":
+    int add_lazy_dict(object cls, object instance, void* where) except -1
+
 operators = [None] * SLOT_COUNT
 cdef dict _slots = {
     "add": SLOT_ADD, "sub": SLOT_SUB, "mul": SLOT_MUL, "truediv": SLOT_TRUEDIV,
@@ -32,7 +37,7 @@ cdef dict _slots = {
 call_binary = NULL
 call_unary = NULL
 fill_buffer = NULL
-
+view_extra = NULL
 
 # -- making tensors --------------------------------------------------------------------------------
 
@@ -148,8 +153,13 @@ cdef Tensor new_view(Tensor base, int64_t offset, int ndim, const int64_t* sizes
     if t.storage != NULL:
         t.storage.retain()
         t.data = base.data + offset * item_bytes[base.scalar_type]
+    if base.extra is None:
+        t.extra = base
+        return t
     root = base_of(base)
-    t.extra = base if root is None else root
+    if root is None:
+        root = base
+    t.extra = root if root.extra is None else view_extra(root)
     return t
 
 
@@ -263,13 +273,7 @@ cdef class TensorExtra:
     """What few tensors have."""
 
 
-cdef TensorExtra _extra_of(Tensor t):
-    cdef TensorExtra made
-    if not isinstance(t.extra, TensorExtra):
-        made = TensorExtra.__new__(TensorExtra)
-        made.base = <Tensor>t.extra
-        t.extra = made
-    return <TensorExtra>t.extra
+extra_class = TensorExtra               # _autograd puts its own here
 
 
 @cython.freelist(64)
@@ -302,6 +306,7 @@ cdef class Tensor:
             free(self.sizes)
         if self.storage != NULL:
             self.storage.drop()
+        Py_CLEAR(self.attributes)
 
     # -- description -------------------------------------------------------------------------------
 
@@ -455,53 +460,6 @@ cdef class Tensor:
         if self.device_index >= 0 or self.storage == NULL:
             return False
         return self.storage.pinned or _allocator.is_pinned_address(self.data)
-
-    # -- gradients, as far as they go without autograd -----------------------------------------------
-
-    @property
-    def requires_grad(self):
-        return isinstance(self.extra, TensorExtra) and (<TensorExtra>self.extra).requires_grad
-
-    @requires_grad.setter
-    def requires_grad(self, bint value):
-        if value and type_category[self.scalar_type] < 2:
-            raise RuntimeError(
-                "only Tensors of floating point and complex dtype can require gradients; this one is "
-                f"torch.{dtype_of(self.scalar_type).name}")
-        if value or self.requires_grad:
-            _extra_of(self).requires_grad = value
-
-    def requires_grad_(self, requires_grad=True):
-        """Set ``requires_grad`` and return this tensor."""
-        self.requires_grad = requires_grad
-        return self
-
-    @property
-    def grad(self):
-        return (<TensorExtra>self.extra).grad if isinstance(self.extra, TensorExtra) else None
-
-    @grad.setter
-    def grad(self, value):
-        if value is not None and not isinstance(value, Tensor):
-            raise TypeError(f"grad is a Tensor or None, got {type(value).__name__}")
-        _extra_of(self).grad = value
-
-    @property
-    def grad_fn(self):
-        return None
-
-    @property
-    def is_leaf(self):
-        return True
-
-    def detach(self):
-        """A tensor over the same memory that takes no part in gradients."""
-        return new_view(self, 0, self.ndim_, self.sizes, self.strides)
-
-    def detach_(self):
-        """Take this tensor out of gradients and return it."""
-        self.requires_grad = False
-        return self
 
     @property
     def data(self):
@@ -682,8 +640,17 @@ cdef bint _is_channels_last(Tensor t, int ndim):
 set_public_name(Tensor, b"flambeau.Tensor")
 hook_constructor(Tensor)
 
+
+cdef int _give_attributes() except -1:
+    cdef Tensor made = Tensor.__new__(Tensor)
+    return add_lazy_dict(Tensor, made, &made.attributes)
+
+
+_give_attributes()
+
 from flambeau.runtime import (  # noqa: E402, F401
-    _conversion, _copy, _dlpack, _elementwise, _factory, _fill, _indexing, _serialize, _storage, _values, _views)
+    _autograd, _conversion, _copy, _dlpack, _elementwise, _factory, _fill, _indexing, _recording,
+    _serialize, _storage, _values, _views)
 from flambeau.runtime._device import (  # noqa: E402, F401
     device, device_index, get_default_device, set_default_device)
 from flambeau.runtime._dtype import Size, dtype, finfo, iinfo, layout, memory_format  # noqa: E402, F401

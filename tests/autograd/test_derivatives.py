@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every derivative against finite differences in float64, first and second ones."""
+
+import operator
+from typing import Any
+
+import pytest
+
+import flambeau as torch
+from flambeau.autograd import gradcheck, gradgradcheck
+
+S = tuple[tuple[int, ...], float, float]
+
+
+def R(*shape: int, lo: float = 0.3, hi: float = 1.7) -> S:  # noqa: N802 - random numbers, as a spec
+    """Say that an input has this shape and random numbers between two bounds."""
+    return shape, lo, hi
+
+
+def made(spec: S, device: str) -> torch.Tensor:
+    shape, low, high = spec
+    values = torch.rand(shape, dtype=torch.float64) * (high - low) + low
+    return values.to(device).requires_grad_()
+
+
+class _Fixed:
+    """Indices and masks, on the device under test."""
+
+    def __getattr__(self, name: str) -> Any:
+        values = {
+            "i": [[0, 2], [1, 0]],
+            "iv": [2, 0, 2],
+            "two": [2, 0],
+            "m": [[True, False, True], [False, True, True]],
+        }
+        return torch.tensor(values[name], device=self.device)
+
+    device = "cpu"
+
+
+F = _Fixed()
+
+
+def set_item(whole: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
+    whole[index] = value
+    return whole
+
+
+def written(whole: torch.Tensor, write: Any) -> torch.Tensor:
+    write(whole)
+    return whole
+
+
+UNARY = [
+    "neg",
+    "positive",
+    "abs",
+    "sign",
+    "reciprocal",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "sin",
+    "cos",
+    "tan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "asin",
+    "acos",
+    "atan",
+    "atanh",
+    "sigmoid",
+    "erf",
+    "erfc",
+    "erfinv",
+    "deg2rad",
+    "rad2deg",
+    "floor",
+    "ceil",
+    "trunc",
+    "frac",
+    "relu",
+    "square",
+    "lgamma",
+    "sinc",
+    "logit",
+    "nan_to_num",
+    "round",
+]
+BINARY = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "remainder",
+    "fmod",
+    "pow",
+    "hypot",
+    "atan2",
+    "maximum",
+    "minimum",
+    "fmax",
+    "fmin",
+    "copysign",
+    "xlogy",
+    "logaddexp",
+    "logaddexp2",
+]
+
+CASES: dict[str, tuple[Any, tuple[S, ...]]] = {
+    **{name: (getattr(torch, name), (R(2, 3, lo=0.1, hi=0.9),)) for name in UNARY},
+    **{name: (getattr(torch, name), (R(2, 3), R(3))) for name in BINARY},
+    "acosh": (torch.acosh, (R(3, lo=1.2, hi=3),)),
+    "add of a multiple": (lambda a, b: torch.add(a, b, alpha=3), (R(2, 3), R(2, 1))),
+    "3 - a": (lambda a: 3 - a, (R(3),)),
+    "3 / a": (lambda a: 3 / a, (R(3),)),
+    "2.5 ** a": (lambda a: 2.5**a, (R(3),)),
+    "a ** 2": (lambda a: a**2, (R(3),)),
+    "a ** -1.5": (lambda a: a**-1.5, (R(3),)),
+    "lerp": (torch.lerp, (R(3), R(3), R(3))),
+    "addcmul": (lambda a, b, c: torch.addcmul(a, b, c, value=2.0), (R(3), R(3), R(2, 3))),
+    "addcdiv": (lambda a, b, c: torch.addcdiv(a, b, c, value=2.0), (R(3), R(3), R(2, 3))),
+    "clamp": (lambda a: a.clamp(0.5, 1.2), (R(9),)),
+    "clamp by tensors": (torch.clamp, (R(9), R(9, lo=0.3, hi=0.9), R(9, lo=1.0, hi=1.5))),
+    "clamp from below": (lambda a: a.clamp(min=0.8), (R(5),)),
+    "where": (lambda a, b: torch.where(F.m, a, b), (R(2, 3), R(3))),
+    "masked_fill": (lambda a, b: a.masked_fill(F.m, b), (R(2, 3), R())),
+    # views
+    "view": (lambda a: a.view(3, 2) * 2, (R(2, 3),)),
+    "reshape": (lambda a: a.t().reshape(-1), (R(2, 3),)),
+    "transpose": (lambda a: a.transpose(0, 1), (R(2, 3),)),
+    "T": (lambda a: a.T, (R(2, 3),)),
+    "mT": (lambda a: a.mT, (R(2, 3),)),
+    "permute": (lambda a: a.permute(2, 0, 1), (R(2, 3, 2),)),
+    "movedim": (lambda a: a.movedim(0, 2), (R(2, 3, 2),)),
+    "squeeze": (lambda a: a.squeeze(), (R(2, 1, 3),)),
+    "unsqueeze": (lambda a: a.unsqueeze(1), (R(2, 3),)),
+    "expand": (lambda a: a.expand(4, 2, 3), (R(2, 1),)),
+    "expand_as": (lambda a: a.expand_as(F.m), (R(3),)),
+    "narrow": (lambda a: a.narrow(1, 1, 2), (R(2, 3),)),
+    "select": (lambda a: a.select(1, 1), (R(2, 3),)),
+    "a[1]": (lambda a: a[1], (R(2, 3),)),
+    "a[:, ::2]": (lambda a: a[:, ::2], (R(2, 3),)),
+    "a[None, ..., 1]": (lambda a: a[None, ..., 1], (R(2, 3),)),
+    "diagonal": (lambda a: a.diagonal(), (R(3, 3),)),
+    "unfold": (lambda a: a.unfold(0, 3, 1), (R(5),)),
+    "as_strided": (lambda a: a.as_strided((3, 3), (1, 1)), (R(5),)),
+    "split": (lambda a: a.split(2), (R(5, 2),)),
+    "one part of split": (lambda a: a.split([1, 3], 1)[1], (R(2, 4),)),
+    "chunk": (lambda a: a.chunk(3)[2], (R(5, 2),)),
+    "unbind": (lambda a: a.unbind(1)[1], (R(2, 3),)),
+    "tensor_split": (lambda a: torch.tensor_split(a, 3)[1], (R(5),)),
+    # joined and rearranged
+    "cat": (lambda a, b: torch.cat([a, b], 1), (R(2, 3), R(2, 1))),
+    "stack": (lambda a, b: torch.stack([a, b], 1), (R(2, 3), R(2, 3))),
+    "vstack": (lambda a, b: torch.vstack([a, b]), (R(3), R(3))),
+    "repeat": (lambda a: a.repeat(2, 1, 2), (R(2, 3),)),
+    "tile": (lambda a: a.tile(2), (R(3),)),
+    "repeat_interleave": (lambda a: a.repeat_interleave(2, 0), (R(2, 3),)),
+    "flip": (lambda a: a.flip(0, 1), (R(2, 3),)),
+    "roll": (lambda a: a.roll(1, 0), (R(3, 2),)),
+    "roll of all": (lambda a: a.roll(1), (R(3, 2),)),
+    "rot90": (torch.rot90, (R(2, 3),)),
+    "tril": (torch.tril, (R(3, 3),)),
+    "triu": (torch.triu, (R(3, 3),)),
+    "diag": (torch.diag, (R(3),)),
+    "trace": (torch.trace, (R(3, 3),)),
+    "diff": (torch.diff, (R(4),)),
+    "meshgrid": (torch.meshgrid, (R(2), R(3))),
+    "cartesian_prod": (torch.cartesian_prod, (R(2), R(3))),
+    "contiguous": (lambda a: a.t().contiguous(), (R(2, 3),)),
+    "clone": (lambda a: a.clone(), (R(3),)),
+    # reductions
+    "sum": (torch.sum, (R(2, 3),)),
+    "sum along": (lambda a: a.sum((0, 2), keepdim=True), (R(2, 3, 2),)),
+    "mean": (torch.mean, (R(2, 3),)),
+    "mean along": (lambda a: a.mean(0), (R(2, 3),)),
+    "prod": (torch.prod, (R(2, 3),)),
+    "prod along": (lambda a: a.prod(1), (R(2, 3),)),
+    "prod with a zero": (
+        lambda a: (a * torch.tensor([0.0, 1, 2], device=a.device)).prod(),
+        (R(3),),
+    ),
+    "nansum": (torch.nansum, (R(3),)),
+    "nanmean": (torch.nanmean, (R(3),)),
+    "var": (torch.var, (R(5),)),
+    "var along": (lambda a: a.var(1, correction=0, keepdim=True), (R(2, 3),)),
+    "std": (lambda a: a.std(0), (R(3, 2),)),
+    "var_mean": (torch.var_mean, (R(5),)),
+    "norm": (torch.norm, (R(2, 3),)),
+    "norm of order 1": (lambda a: a.norm(1, 1), (R(2, 3),)),
+    "norm of order 3": (lambda a: a.norm(3, 0), (R(2, 3),)),
+    "norm of order inf": (lambda a: a.norm(float("inf")), (R(2, 3),)),
+    "logsumexp": (lambda a: a.logsumexp(1), (R(2, 3),)),
+    "max": (torch.max, (R(2, 3),)),
+    "max along": (lambda a: a.max(1).values, (R(2, 3),)),
+    "max of two": (torch.max, (R(3), R(3))),
+    "min along": (lambda a: a.min(0, keepdim=True).values, (R(2, 3),)),
+    "amax": (lambda a: a.amax(1), (R(2, 3),)),
+    "aminmax": (lambda a: tuple(a.aminmax(dim=1)), (R(2, 3),)),
+    "median": (torch.median, (R(5),)),
+    "median along": (lambda a: a.median(1).values, (R(2, 3),)),
+    "sort": (lambda a: a.sort(1, descending=True).values, (R(2, 3),)),
+    "msort": (torch.msort, (R(3, 2),)),
+    "topk": (lambda a: a.topk(2).values, (R(2, 4),)),
+    "kthvalue": (lambda a: a.kthvalue(2).values, (R(2, 4),)),
+    "cumsum": (lambda a: a.cumsum(1), (R(2, 3),)),
+    "cumprod": (lambda a: a.cumprod(1), (R(2, 3),)),
+    # products
+    "mm": (torch.mm, (R(2, 3), R(3, 4))),
+    "a @ b.t()": (lambda a, b: a @ b.t(), (R(2, 3), R(4, 3))),
+    "bmm": (torch.bmm, (R(2, 2, 3), R(2, 3, 2))),
+    "mv": (torch.mv, (R(2, 3), R(3))),
+    "dot": (torch.dot, (R(3), R(3))),
+    "vector @ matrix": (torch.matmul, (R(3), R(3, 2))),
+    "batch @ matrix": (torch.matmul, (R(2, 2, 3), R(3, 2))),
+    "batch @ vector": (torch.matmul, (R(2, 2, 3), R(3))),
+    "batches that broadcast": (torch.matmul, (R(2, 1, 2, 3), R(3, 3, 2))),
+    "addmm": (
+        lambda a, b, c: torch.addmm(a, b, c, beta=0.5, alpha=2),
+        (R(4), R(2, 3), R(3, 4)),
+    ),
+    "baddbmm": (torch.baddbmm, (R(2, 2, 2), R(2, 2, 3), R(2, 3, 2))),
+    "outer": (torch.outer, (R(2), R(3))),
+    # indices
+    "a[indices]": (lambda a: a[F.iv], (R(3, 2),)),
+    "a[:, indices]": (lambda a: a[:, F.iv], (R(2, 3),)),
+    "a[mask]": (lambda a: a[F.m], (R(2, 3),)),
+    "a[lists]": (lambda a: a[[0, 1, 1], [2, 0, 0]], (R(2, 3),)),
+    "index_select": (lambda a: a.index_select(0, F.iv), (R(3, 2),)),
+    "gather": (lambda a: a.gather(1, F.i), (R(2, 3),)),
+    "take": (lambda a: a.take(F.i), (R(2, 3),)),
+    "take_along_dim": (lambda a: torch.take_along_dim(a, F.i, 1), (R(2, 3),)),
+    "scatter": (lambda a, b: a.scatter(1, F.i, b), (R(2, 3), R(2, 2))),
+    "scatter_add": (lambda a, b: a.scatter_add(1, F.i, b), (R(2, 3), R(2, 2))),
+    "index_add": (lambda a, b: a.index_add(0, F.iv, b, alpha=2), (R(3, 2), R(3, 2))),
+    "index_copy": (lambda a, b: a.index_copy(0, F.two, b), (R(3, 2), R(2, 2))),
+    "index_fill": (lambda a: a.index_fill(0, F.iv, 3.0), (R(3, 2),)),
+    "index_put": (lambda a, b: a.index_put((F.two,), b), (R(3, 2), R(2, 2))),
+    "index_put that adds": (
+        lambda a, b: a.index_put((F.iv,), b, accumulate=True),
+        (R(3, 2), R(3, 2)),
+    ),
+    "put": (lambda a, b: a.put(F.two, b), (R(3, 2), R(2))),
+    "masked_select": (lambda a: a.masked_select(F.m), (R(2, 3),)),
+    # in place
+    "add_": (lambda a, b: (a * 1).add_(b), (R(3), R(3))),
+    "+=": (lambda a, b: operator.iadd(a * 1, b), (R(3), R(3))),
+    "mul_": (lambda a, b: (a * 1).mul_(b), (R(3), R(3))),
+    "div_": (lambda a, b: (a * 1).div_(b), (R(3), R(3))),
+    "pow_": (lambda a: (a * 1).pow_(3), (R(3),)),
+    "exp_": (lambda a: (a * 1).exp_(), (R(3),)),
+    "clamp_": (lambda a: (a * 1).clamp_(0.5, 1.0), (R(5),)),
+    "copy_": (lambda a, b: (a * 1).copy_(b), (R(2, 3), R(3))),
+    "zero_": (lambda a: (a * 1).zero_() + a, (R(3),)),
+    "fill_": (lambda a, b: (a * 1).fill_(b), (R(3), R())),
+    "cumsum_": (lambda a: (a * 1).cumsum_(0), (R(3),)),
+    "masked_fill_": (lambda a: (a * 1).masked_fill_(F.m, 2.0), (R(2, 3),)),
+    "masked_scatter_": (lambda a, b: (a * 1).masked_scatter_(F.m, b), (R(2, 3), R(6))),
+    "scatter_": (lambda a, b: (a * 1).scatter_(1, F.i, b), (R(2, 3), R(2, 2))),
+    "index_add_": (lambda a, b: (a * 1).index_add_(0, F.iv, b), (R(3, 2), R(3, 2))),
+    "tril_": (lambda a: (a * 1).tril_(), (R(3, 3),)),
+    "a row multiplied in place": (
+        lambda a, b: written(a * 1, lambda x: x[1].mul_(b)),
+        (R(2, 3), R(3)),
+    ),
+    "a row set to zero": (lambda a: written(a * 1, lambda x: x[0].zero_()), (R(2, 3),)),
+    "a[1] = b": (lambda a, b: set_item(a * 1, 1, b), (R(2, 3), R(3))),
+    "a[indices] = b": (lambda a, b: set_item(a * 1, F.two, b), (R(3, 2), R(2, 2))),
+    "constant[1] = b": (
+        lambda b: set_item(torch.zeros(2, 3, dtype=b.dtype, device=b.device), 1, b),
+        (R(3),),
+    ),
+}
+
+
+def check(name: str, device: str) -> None:
+    torch.manual_seed(3)
+    function, specs = CASES[name]
+    inputs = [made(spec, device) for spec in specs]
+    F.device = device
+    assert gradcheck(function, inputs)
+    assert gradgradcheck(function, inputs)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_on_the_host(name: str) -> None:
+    check(name, "cpu")
+
+
+ON_THE_DEVICE = [
+    "mul", "pow", "tanh", "where", "a[:, ::2]", "cat", "sum along", "mean", "max along",
+    "a @ b.t()", "batch @ matrix", "a[indices]", "a row multiplied in place", "a[1] = b",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ON_THE_DEVICE)
+def test_on_a_device(name: str, gpu: Any) -> None:
+    check(name, "cuda")
+
+
+def test_a_view_follows_its_base() -> None:
+    a = torch.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    whole = a * 1
+    row = whole[0]
+    whole.mul_(3)
+    (row * row).sum().backward()
+    assert a.grad.tolist() == [[18.0, 36.0], [0.0, 0.0]]
+
+
+def test_what_has_no_derivative_says_so() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="derivative for 'i0' is not implemented"):
+        torch.i0(x)
+    with torch.no_grad():
+        assert not torch.i0(x).requires_grad
+
+
+def test_results_without_gradients() -> None:
+    x = torch.ones(3, requires_grad=True)
+    for made in (x > 0, x.argmax(), torch.zeros_like(x), x.isnan(), x.sort()[1]):
+        assert not made.requires_grad
