@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from flambeau.driver.virtual.ptx.syntax import (
     Address,
     Function,
+    Immediate,
     Instruction,
     Label,
     Negated,
@@ -118,6 +119,7 @@ class Graph:
         self._split()
         self._connect()
         self._liveness()
+        self.cycles = self._cycles()
         self.loops = self._loops()
 
     def target(self, label: str) -> int:
@@ -179,21 +181,32 @@ class Graph:
                 work.update(predecessors[index])
 
     def _loops(self) -> list[Loop]:
-        """Natural loops by the back edges of a depth-first walk, one per header."""
+        """Natural loops, one per header."""
+        found: dict[int, set[int]] = {}
+        for cycle in self.cycles:
+            found.setdefault(cycle.header, set()).update(cycle.blocks)
+        return [Loop(header, blocks) for header, blocks in found.items()]
+
+    def _cycles(self) -> list[Loop]:
+        """Natural loops by the back edges of a depth-first walk, one per edge.
+
+        A loop whose first part is repeated by itself has the same header for both.
+        """
         predecessors: list[list[int]] = [[] for _ in self.blocks]
         for block in self.blocks:
             for successor in block.successors:
                 predecessors[successor].append(block.index)
-        found: dict[int, set[int]] = {}
+        found: list[Loop] = []
         for tail, header in self._back_edges():
-            body = found.setdefault(header, {header})
+            body = {header}
             work = [tail]
             while work:
                 index = work.pop()
                 if index not in body:
                     body.add(index)
                     work.extend(predecessors[index])
-        return [Loop(header, blocks) for header, blocks in found.items()]
+            found.append(Loop(header, body))
+        return found
 
     def _back_edges(self) -> Iterator[tuple[int, int]]:
         state = [0] * len(self.blocks)  # 0 not seen, 1 on the path, 2 left
@@ -223,7 +236,7 @@ class Graph:
         thread interferes, so it is not one. A loop that compares with a fixed value waits for it.
         """
         instructions = [i for b in loop.blocks for i in self.blocks[b].instructions]
-        changing = frozenset().union(*map(writes, instructions))
+        changing = frozenset().union(*(writes(i) for i in instructions if not sets_constant(i)))
         wanted: set[str] = set()
         for index in loop.blocks:
             branch = self.blocks[index].branch
@@ -238,6 +251,11 @@ class Graph:
                     wanted |= reads(instruction)
             changed = len(wanted) != before
         return any(is_poll(i, changing) and wanted & writes(i) for i in instructions)
+
+
+def sets_constant(instruction: Instruction) -> bool:
+    """Whether an instruction gives its register the same value each time."""
+    return instruction.opcode == "mov" and isinstance(instruction.operands[1], Immediate)
 
 
 def is_poll(instruction: Instruction, changing: frozenset[str]) -> bool:

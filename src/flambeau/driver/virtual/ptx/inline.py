@@ -58,7 +58,7 @@ class Inliner:
             graph = Graph(function)
             known = (
                 any(i.opcode in YIELDING for i in function.body)
-                or any(graph.polls(loop) for loop in graph.loops)
+                or any(graph.polls(loop) for loop in graph.cycles)
                 or any(self.yields(f) for i in function.body if (f := self.callee(i)))
             )
             self._yields[function.name] = known

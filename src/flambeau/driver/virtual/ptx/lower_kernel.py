@@ -70,7 +70,7 @@ class FunctionLowering(Lowering):
         self.splits = self.plan is not None and self.plan.split
         self.recorded = 0  # values of a survey
         self.graph = Graph(function)
-        self.spins = {loop.header for loop in self.graph.loops if self.graph.polls(loop)}
+        self.spins = {loop.header for loop in self.graph.cycles if self.graph.polls(loop)}
         self.resume_labels: list[str] = []
         self.frame_end = unit.layout["Frame.saved"]
         self._find_yields()
