@@ -73,3 +73,29 @@ def test_digits_progress_is_one_line_in_a_pipe() -> None:
     )
     (line,) = done.stderr.splitlines()
     assert re.match(r"\[#+\] 13/13 batches, [\d.]+ s$", line)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "adversarial"])
+def test_gpt(policy: str) -> None:
+    """A tiny one learns, whatever the order of the device's work."""
+    small = [
+        "--batch",
+        "8",
+        "--context",
+        "16",
+        "--width",
+        "32",
+        "--heads",
+        "2",
+        "--depth",
+        "1",
+        "--characters",
+        "12",
+    ]
+    output = output_of("gpt.py", policy, "--steps", "12", *small)
+    losses = [
+        float(loss) for loss in re.findall(r"^step +\d+  loss ([\d.]+) ", output, re.MULTILINE)
+    ]
+    assert losses[0] == pytest.approx(4.6, abs=0.3)  # the logarithm of the number of characters
+    assert losses[-1] < losses[0] - 0.4
+    assert "\nThe " in output

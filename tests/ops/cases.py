@@ -52,7 +52,7 @@ def tensor_of(array: np.ndarray[Any, Any], device: Any) -> torch.Tensor:
 
 def array_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """The elements of a tensor as a NumPy array; bfloat16 widened."""
-    host = tensor.cpu()
+    host = tensor.detach().cpu()
     return (host.float() if tensor.dtype == torch.bfloat16 else host).numpy()
 
 

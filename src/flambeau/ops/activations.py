@@ -7,10 +7,14 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from flambeau.ops.derivatives import differentiable
 from flambeau.ops.elementwise import Row
+from flambeau.ops.once import refuse_second_derivative
 from flambeau.ops.registry import make_op
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flambeau.runtime._elementwise import ElementwiseOp
     from flambeau.runtime._tensor import Tensor
 
@@ -178,9 +182,19 @@ def forward(name: str, input: Tensor, *numbers: float, inplace: bool = False) ->
 
 def backward(name: str, grad: Tensor, input: Tensor, *numbers: float) -> Tensor:
     """Compute the gradient of the input of `forward` from that of its result."""
+    refuse_second_derivative(f"{name}_backward", grad, input)
     return _ops(name)[1](grad, input, scalars=numbers)
+
+
+@functools.cache
+def _recorded(name: str) -> Callable[..., Tensor]:
+    return differentiable(
+        lambda x, numbers: forward(name, x, *numbers),
+        {"x": lambda grad, x, numbers: backward(name, grad, x, *numbers)},
+        name=name,
+    )
 
 
 def activation(name: str, input: Tensor, *numbers: float) -> Tensor:
     """Compute an activation function; `forward`, recorded for gradients."""
-    return forward(name, input, *numbers)
+    return _recorded(name)(input, numbers)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from flambeau.ops import dropout, matmul, softmax
 from flambeau.ops.codegen import cuda_type
 from flambeau.ops.common import broadcast_shapes, kernel, new_like
+from flambeau.ops.derivatives import differentiable
 from flambeau.ops.grad_mode import is_grad_enabled
+from flambeau.ops.once import refuse_second_derivative
 from flambeau.ops.registry import OPS
 from flambeau.ops.rows import is_aligned, launch_rows, plan_rows, row_source
 from flambeau.runtime import _dtype
@@ -150,7 +152,8 @@ def scaled_dot_product_attention(
         key, value = _heads_shared(query, key, value)
     simple = dropout_p == 0 and not (attn_mask is not None and attn_mask.requires_grad)
     if simple and query.is_cuda:
-        return attention(query, key, value, attn_mask, is_causal, scale)[0]
+        made_by_two: Tensor = attention(query, key, value, attn_mask, is_causal, scale)[0]
+        return made_by_two
     return _composed(query, key, value, attn_mask, dropout_p, is_causal, scale)
 
 
@@ -263,18 +266,6 @@ def _launch_rows(
     )  # fmt: skip
 
 
-def attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    causal: bool,
-    scale: float,
-) -> tuple[Tensor, Tensor]:
-    """Compute attention and its weights; `forward`, recorded for gradients."""
-    return forward(query, key, value, mask, causal, scale)
-
-
 def backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -289,6 +280,7 @@ def backward(
     weights
         What `forward` gave.
     """
+    refuse_second_derivative("scaled_dot_product_attention_backward", grad, query, key, value)
     batch = tuple(weights.shape[:-2])
     groups = prod(batch)
     g, q, k, v = (
@@ -313,6 +305,18 @@ def _summed(grad: Tensor, like: Tensor) -> Tensor:
         return grad
     summed: Tensor = grad.sum_to_size(*like.shape)
     return summed
+
+
+attention = differentiable(
+    forward,
+    {
+        ("query", "key", "value"): lambda grad, query, key, value, scale, out1: backward(
+            grad, query, key, value, out1, scale
+        )
+    },
+    name="scaled_dot_product_attention",
+)
+"""`forward`, recorded for gradients."""
 
 
 # -- one kernel -----------------------------------------------------------------------------------

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from flambeau.ops import matmul, sorting, statistics
 from flambeau.ops.codegen import cuda_type
 from flambeau.ops.common import THREADS, kernel, launch_linear, new_like, same_device
+from flambeau.ops.derivatives import differentiable
 from flambeau.ops.grad_mode import no_grad
+from flambeau.ops.once import refuse_second_derivative
 from flambeau.ops.registry import OPS
 from flambeau.ops.rows import is_aligned
 
@@ -103,6 +105,7 @@ def backward(
     Tensor
         (rows, features). Gradients are added up in the order of `indices`, always the same.
     """
+    refuse_second_derivative("embedding_backward", grad)
     features, count = grad.shape[-1], indices.numel()
     if not grad.is_cuda:
         return _host_backward(grad, indices, rows, padding_idx, scale_grad_by_freq)
@@ -156,6 +159,17 @@ def renormalize(weight: Tensor, indices: Tensor, max_norm: float, norm_type: flo
         weight.detach().index_copy_(0, rows, found * factor)
 
 
+_embedding = differentiable(
+    lambda weight, indices, padding_idx, by_frequency: forward(weight, indices),
+    {
+        "weight": lambda grad, indices, weight_shape, padding_idx, by_frequency: backward(
+            grad, indices, weight_shape[0], padding_idx, by_frequency
+        )
+    },
+    name="embedding",
+)
+
+
 def embedding(
     weight: Tensor,
     indices: Tensor,
@@ -185,10 +199,17 @@ def embedding(
     """
     if sparse:
         raise NotImplementedError("embedding: sparse gradients are not offered; use sparse=False")
-    return forward(weight, indices)
+    found: Tensor = _embedding(weight, indices, padding_idx, scale_grad_by_freq)
+    return found
 
 
 # -- the affine map -------------------------------------------------------------------------------
+
+
+def linear_forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Compute `linear`, without a record for gradients."""
+    product = matmul.matmul(x, weight if weight.ndim == 1 else weight.t())
+    return product if bias is None else OPS["_add"].in_place(product, bias)
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -208,24 +229,27 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     RuntimeError
         Shapes, dtypes or devices do not fit.
     """
-    product = matmul.matmul(input, weight if weight.ndim == 1 else weight.t())
-    return product if bias is None else OPS["_add"].in_place(product, bias)
+    made: Tensor = _linear(input, weight, bias)
+    return made
 
 
 def linear_backward(
-    grad: Tensor, input: Tensor, weight: Tensor, wanted: tuple[bool, bool, bool]
+    grad: Tensor, x: Tensor, weight: Tensor, needs: tuple[bool, bool, bool]
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Compute the gradients of `linear`'s input, weight and bias, those that are wanted."""
     if weight.ndim == 1:
         grad, weight2 = grad.unsqueeze(-1), weight.unsqueeze(0)
     else:
         weight2 = weight
-    features = input.shape[-1]
+    features = x.shape[-1]
     rows = grad.reshape(prod(grad.shape[:-1]), grad.shape[-1])
-    flat = input.reshape(prod(input.shape[:-1]), features)
-    of_input = matmul.mm(rows, weight2).reshape(input.shape) if wanted[0] else None
-    of_weight = matmul.mm(rows.t(), flat).reshape(weight.shape) if wanted[1] else None
-    of_bias = statistics.sum(rows, 0) if wanted[2] else None
+    flat = x.reshape(prod(x.shape[:-1]), features)
+    of_input = matmul.mm(rows, weight2).reshape(x.shape) if needs[0] else None
+    of_weight = matmul.mm(rows.t(), flat).reshape(weight.shape) if needs[1] else None
+    of_bias = statistics.sum(rows, 0) if needs[2] else None
     if of_bias is not None and weight.ndim == 1:
         of_bias = of_bias.reshape(())
     return of_input, of_weight, of_bias
+
+
+_linear = differentiable(linear_forward, {("x", "weight", "bias"): linear_backward}, name="linear")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from flambeau.ops import statistics
 from flambeau.ops.codegen import cuda_type
 from flambeau.ops.common import kernel, launch_linear, new_like, same_device
+from flambeau.ops.derivatives import differentiable
+from flambeau.ops.once import refuse_second_derivative
 from flambeau.ops.registry import OPS
 from flambeau.ops.rows import is_aligned, launch_rows, plan_rows, row_source
 from flambeau.runtime import _dtype
@@ -202,6 +204,7 @@ def cross_entropy_backward(
     input, target, weight, ignore_index, label_smoothing
         As for `cross_entropy`.
     """
+    refuse_second_derivative("cross_entropy_loss_backward", grad, input)
     dim = 0 if input.ndim == 1 else 1
     if not input.is_cuda:
         from flambeau.ops import host_losses
@@ -277,6 +280,7 @@ def nll_backward(
     grad: Tensor, input: Tensor, target: Tensor, made: ClassLoss, ignore_index: int
 ) -> Tensor:
     """Compute the gradient of the log probabilities; arguments as for `cross_entropy_backward`."""
+    refuse_second_derivative("nll_loss_backward", grad)
     dim = 0 if input.ndim == 1 else 1
     if not input.is_cuda:
         from flambeau.ops import host_losses
@@ -317,6 +321,32 @@ def _nll_kernel(
     return kernel(source, "nll", signature, input.get_device())
 
 
+_cross_entropy = differentiable(
+    lambda x, target, weight, reduction, ignored, smoothing: tuple(
+        cross_entropy(x, target, weight, reduction, ignored, smoothing)
+    ),
+    {
+        "x": lambda grad, x, target, weight, ignored, smoothing, out0, out1, out2, out3: (
+            cross_entropy_backward(
+                grad, x, target, weight, ClassLoss(out0, out1, out2, out3), ignored, smoothing
+            )
+        )
+    },
+    name="cross_entropy_loss",
+)
+_nll = differentiable(
+    lambda x, target, weight, reduction, ignored: tuple(
+        nll(x, target, weight, reduction, ignored)
+    ),
+    {
+        "x": lambda grad, x, target, ignored, out0, out1, out2: nll_backward(
+            grad, x, target, ClassLoss(out0, out1, None, out2), ignored
+        )
+    },
+    name="nll_loss",
+)
+
+
 def cross_entropy_loss(
     input: Tensor,
     target: Tensor,
@@ -325,12 +355,15 @@ def cross_entropy_loss(
     ignore_index: int,
     label_smoothing: float,
 ) -> Tensor:
-    """Compute `cross_entropy`, the loss alone."""
-    return cross_entropy(input, target, weight, reduction, ignore_index, label_smoothing).loss
+    """Compute `cross_entropy`, the loss alone, recorded for gradients."""
+    made = _cross_entropy(input, target, weight, reduction, ignore_index, label_smoothing)
+    loss: Tensor = made[0]
+    return loss
 
 
 def nll_loss(
     input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, ignore_index: int
 ) -> Tensor:
-    """Compute `nll`, the loss alone."""
-    return nll(input, target, weight, reduction, ignore_index).loss
+    """Compute `nll`, the loss alone, recorded for gradients."""
+    loss: Tensor = _nll(input, target, weight, reduction, ignore_index)[0]
+    return loss

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from flambeau.ops.codegen import cuda_type
 from flambeau.ops.common import THREADS, kernel, new_like, same_device
+from flambeau.ops.derivatives import differentiable
+from flambeau.ops.once import refuse_second_derivative
 from flambeau.ops.reductions import reduce
 from flambeau.ops.rows import RowPlan, is_aligned, launch_rows, plan_rows, row_source
 from flambeau.runtime import _dtype
@@ -161,6 +163,7 @@ def backward(
         Which gradients to compute; None is given for the others. Those of weight and bias are
         vectors of `n` elements in the weight's dtype, without a weight in the input's.
     """
+    refuse_second_derivative("normalization_backward", grad, input, weight)
     if not input.is_cuda:
         from flambeau.ops import host_normalization
 
@@ -266,6 +269,36 @@ def _added_up(parts: Tensor, code: int) -> Tensor:
     return total
 
 
+_layer_norm = differentiable(
+    lambda x, n, weight, bias, eps: tuple(forward(x, n, weight, bias, eps, False)),
+    {
+        ("x", "weight", "bias"): lambda grad, x, n, weight, out1, out2, needs: _in_shape(
+            backward(grad, x, n, out1, out2, weight, False, needs), x, weight
+        )
+    },
+    name="native_layer_norm",
+)
+_rms_norm = differentiable(
+    lambda x, n, weight, eps: tuple(forward(x, n, weight, None, eps, True)),
+    {
+        ("x", "weight"): lambda grad, x, n, weight, out1, out2, needs: _in_shape(
+            backward(grad, x, n, out1, out2, weight, True, (*needs, False)), x, weight
+        )[:2]
+    },
+    name="rms_norm",
+)
+
+
+def _in_shape(
+    grads: tuple[Tensor | None, Tensor | None, Tensor | None],
+    input: Tensor,
+    weight: Tensor | None,
+) -> tuple[Tensor | None, ...]:
+    """Gradients of parameters in the parameters' shape."""
+    shape = None if weight is None else weight.shape
+    return grads[0], *(g if g is None or shape is None else g.reshape(shape) for g in grads[1:])
+
+
 def layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -307,7 +340,8 @@ def layer_norm(
     [[-1.0, 1.0]]
     """
     n = check("LayerNormKernelImpl", input, normalized_shape, weight, bias)
-    return forward(input, n, weight, bias, eps, False).out
+    out: Tensor = _layer_norm(input, n, weight, bias, eps)[0]
+    return out
 
 
 def native_layer_norm(
@@ -319,9 +353,9 @@ def native_layer_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Do `layer_norm`, and give mean and inverse standard deviation of each row too."""
     n = check("LayerNormKernelImpl", input, normalized_shape, weight, bias)
-    made = forward(input, n, weight, bias, eps, False)
+    out, mean, scale = _layer_norm(input, n, weight, bias, eps)
     shape = [*input.shape[: input.ndim - len(normalized_shape)], *[1] * len(normalized_shape)]
-    return made.out, made.mean.reshape(shape), made.scale.reshape(shape)
+    return out, mean.reshape(shape), scale.reshape(shape)
 
 
 def rms_norm(
@@ -343,4 +377,5 @@ def rms_norm(
     n = check("rms_norm", input, normalized_shape, weight, None)
     if eps is None:
         eps = float(_dtype.finfo(_statistics_dtype(input)).eps)
-    return forward(input, n, weight, None, eps, True).out
+    out: Tensor = _rms_norm(input, n, weight, eps)[0]
+    return out

@@ -6,10 +6,15 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, NamedTuple
 
+from flambeau.ops.derivatives import differentiable
 from flambeau.ops.elementwise import Row
+from flambeau.ops.grad_mode import is_grad_enabled
+from flambeau.ops.once import refuse_second_derivative
 from flambeau.ops.registry import make_op
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flambeau.runtime._elementwise import ElementwiseOp
     from flambeau.runtime._tensor import Tensor
 
@@ -50,6 +55,8 @@ LOSSES = {
     ),
 }
 
+_SYMMETRIC = ("mse", "l1", "smooth_l1")  # in input and target
+
 
 @functools.cache
 def _ops(name: str) -> tuple[ElementwiseOp, ElementwiseOp]:
@@ -80,9 +87,40 @@ def forward(name: str, input: Tensor, target: Tensor, *numbers: float) -> Tensor
 
 def slope(name: str, grad: Tensor, input: Tensor, target: Tensor, *numbers: float) -> Tensor:
     """Compute the loss's derivative by the input, times a gradient."""
+    if name == "mse" and is_grad_enabled():  # a gradient of gradients that is often asked for
+        return (input - target) * grad * 2
+    refuse_second_derivative(f"{name}_loss_backward", grad, input, target)
     return _ops(name)[1](input, target, grad, scalars=numbers)
+
+
+@functools.cache
+def _recorded(name: str) -> Callable[..., Tensor]:
+    return differentiable(
+        lambda x, target, numbers: forward(name, x, target, *numbers),
+        {
+            "x": lambda grad, x, target, numbers: slope(
+                name, grad, x, target, *numbers
+            ),
+            "target": lambda grad, x, target, numbers: _target_slope(
+                name, grad, x, target, *numbers
+            ),
+        },
+        name=f"{name}_loss",
+    )
+
+
+def _target_slope(
+    name: str, grad: Tensor, input: Tensor, target: Tensor, *numbers: float
+) -> Tensor:
+    if name in _SYMMETRIC:
+        return slope(name, grad, target, input, *numbers)
+    if name == "bce_with_logits":
+        return -grad * input
+    log, rest = input.log().clamp_min(-100), (-input).log1p().clamp_min(-100)
+    found: Tensor = grad * (rest - log)
+    return found
 
 
 def pointwise(name: str, input: Tensor, target: Tensor, *numbers: float) -> Tensor:
     """Compute a loss of each element; `forward`, recorded for gradients."""
-    return forward(name, input, target, *numbers)
+    return _recorded(name)(input, target, numbers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flambeau.ops.codegen import cuda_type
 from flambeau.ops.common import THREADS, kernel, new_like, store_out, wrap_dim
@@ -13,6 +13,8 @@ from flambeau.ops.registry import public
 from flambeau.runtime import _dtype
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flambeau.runtime._dtype import dtype
     from flambeau.runtime._tensor import Tensor
 
@@ -148,6 +150,50 @@ def _launch_columns(
     made(device, (-(-count // THREADS), 1, 1), (THREADS, 1, 1), 0, *tensors, count, *numbers)
 
 
+@functools.cache
+def _recorded(log: bool) -> Callable[..., Tensor]:
+    """`forward` with its derivative."""
+    from flambeau.ops.derivatives import differentiable
+
+    return differentiable(
+        lambda x, dim, of: forward(x, dim, log, of),
+        {
+            "x": lambda grad, out, dim, x_dtype: _slope(log)(
+                grad, out, dim, x_dtype if x_dtype.name in _HALVES else None
+            )
+        },
+        name="log_softmax" if log else "softmax",
+    )
+
+
+@functools.cache
+def _slope(log: bool) -> Callable[..., Tensor]:
+    """`backward` with its derivative, for gradients of gradients."""
+    from flambeau.ops.derivatives import differentiable
+
+    def of_grad(slope: Any, result: Any, dim: int) -> Any:
+        if log:
+            return slope - (slope * result.exp()).sum(dim, keepdim=True)
+        return result * (slope - (slope * result).sum(dim, keepdim=True))
+
+    def of_result(slope: Any, grad: Any, result: Any, dim: int) -> Any:
+        if log:
+            return -(slope * result.exp()) * grad.sum(dim, keepdim=True)
+        dot = (grad * result).sum(dim, keepdim=True)
+        return slope * (grad - dot) - grad * (slope * result).sum(dim, keepdim=True)
+
+    return differentiable(
+        lambda grad, result, dim, of: backward(grad, result, dim, log, of),
+        {
+            ("grad", "result"): lambda slope, grad, result, dim: (
+                of_grad(slope, result, dim),
+                of_result(slope, grad, result, dim),
+            )
+        },
+        name="log_softmax_backward" if log else "softmax_backward",
+    )
+
+
 @public()
 def softmax(
     input: Tensor, dim: int, dtype: dtype | None = None, *, out: Tensor | None = None
@@ -183,7 +229,7 @@ def softmax(
     >>> torch.softmax(x, 0).tolist()
     [0.5, 0.5, 0.0]
     """
-    return store_out(forward(input, dim, False, dtype), out)
+    return store_out(_recorded(False)(input, dim, dtype), out)
 
 
 @public()
@@ -197,4 +243,4 @@ def log_softmax(
     input, dim, dtype, out
         As for `softmax`.
     """
-    return store_out(forward(input, dim, True, dtype), out)
+    return store_out(_recorded(True)(input, dim, dtype), out)
