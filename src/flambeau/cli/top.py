@@ -19,6 +19,16 @@ if TYPE_CHECKING:
 __all__ = ["Figures", "figures", "run"]
 
 _PIPE_COLUMNS = 140
+_COLUMNS = (
+    ("GPU", 3),
+    ("name", 8),
+    ("busy", 12),
+    ("memory", 16),
+    ("GiB", 13),
+    ("temp", 5),
+    ("power", 5),
+    ("clock", 8),
+)
 
 
 @dataclass
@@ -166,17 +176,18 @@ def _screen(found: list[Figures]) -> Group:
     from rich.console import Group
     from rich.table import Table
 
-    gpus = Table(box=box.SIMPLE_HEAD)
-    for head in ("GPU", "name", "busy", "memory", "", "temperature", "power", "clock"):
+    gpus = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
+    for head, least in _COLUMNS:  # a narrow terminal costs the name first
+        left = head in {"name", "memory"}
         gpus.add_column(
-            head, justify="left" if head in {"name", "memory"} else "right", no_wrap=True
+            head, justify="left" if left else "right", no_wrap=head != "name", min_width=least
         )
     for of in found:
         gpus.add_row(
             str(of.index),
             of.name or of.uuid,
-            _bar(of.utilization, 100, 10),
-            _bar(of.memory_used, of.memory_total, 20),
+            _bar(of.utilization, 100, 6),
+            _bar(of.memory_used, of.memory_total, 10),
             _memory(of),
             "-" if of.temperature is None else f"{of.temperature} °C",
             "-" if of.power is None else f"{of.power:.0f} W",
@@ -205,9 +216,5 @@ def _bar(value: float | None, whole: float | None, width: int) -> str:
 def _memory(of: Figures) -> str:
     if of.memory_used is None:
         return "-"
-    used = of.memory_used / 2**30
-    return (
-        f"{used:.1f} GiB"
-        if not of.memory_total
-        else f"{used:.1f} / {of.memory_total / 2**30:.1f} GiB"
-    )
+    used = f"{of.memory_used / 2**30:.1f}"
+    return f"{used} / {of.memory_total / 2**30:.1f}" if of.memory_total else used

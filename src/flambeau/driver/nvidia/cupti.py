@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from typing import Any
@@ -26,6 +27,13 @@ _COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD",
 _COPY_KINDS |= {8: "DtoD", 9: "HtoH", 10: "PtoP"}
 _MEMORY_KINDS = {1: "Pageable", 2: "Pinned", 3: "Device", 4: "Array", 5: "Managed"}
 _MEMORY_KINDS |= {6: "Device Static", 7: "Managed Static"}
+
+# Questions, of which libraries ask hundreds: they would hide the calls that do something.
+_QUESTIONS = re.compile(
+    r"cu(da)?(Get|Driver|Init|Peek|Device(Get|Total)|Ctx(Get|Set|Push|Pop)|Func(Get|tion)"
+    r"|Module(Get|Enumerate)|Library(Get|Enumerate)|Occupancy|Thread|Kernel(Get|Set)|Pointer)"
+)
+_VERSION = re.compile(r"(_v\d+)?(_pt(sz|ds))?$")  # ends of names that tell symbols apart
 
 
 class NvidiaActivity:
@@ -53,6 +61,10 @@ class NvidiaActivity:
                 f"({error})"
             )
         self._cupti = cupti
+        try:
+            cupti.set_thread_id_type(int(cupti.ActivityThreadIdType.SYSTEM))
+        except (AttributeError, cupti.cuptiError):
+            pass  # too old, or another tool has chosen: see `_use_system_ids`
         return ""
 
     def start(self) -> None:
@@ -87,6 +99,7 @@ class NvidiaActivity:
         cupti.activity_flush_all(0)
         with self._lock:
             found, self._found = self._found, Activities()
+        _use_system_ids(found.calls)
         found.work.sort(key=lambda w: w.start)
         found.calls.sort(key=lambda c: c.start)
         return found
@@ -127,7 +140,9 @@ class NvidiaActivity:
             elif kind == kinds.MEMSET:
                 work.append(_fill(record))
             elif kind in (kinds.DRIVER, kinds.RUNTIME):
-                calls.append(self._call(record, kind == kinds.DRIVER))
+                call = self._call(record, kind == kinds.DRIVER)
+                if not _QUESTIONS.match(call.name):
+                    calls.append(call)
         with self._lock:
             self._found.work += work
             self._found.calls += calls
@@ -138,7 +153,7 @@ class NvidiaActivity:
         if name is None:
             domains = self._cupti.CallbackDomain
             domain = domains.DRIVER_API if of_driver else domains.RUNTIME_API
-            name = str(self._cupti.get_callback_name(int(domain), number))
+            name = _VERSION.sub("", str(self._cupti.get_callback_name(int(domain), number)))
             self._names[of_driver, number] = name
         return HostCall(
             name,
@@ -149,6 +164,13 @@ class NvidiaActivity:
             int(record.start),
             int(record.end),
         )
+
+
+def _use_system_ids(calls: list[HostCall]) -> None:
+    """Some versions of CUPTI know threads by the lower half of what ``pthread_self`` says."""
+    ids = {(t.ident or 0) & 0xFFFFFFFF: t.native_id or 0 for t in threading.enumerate()}
+    for call in calls:
+        call.thread = ids.get(call.thread & 0xFFFFFFFF, call.thread)
 
 
 def _kernel(r: Any) -> DeviceWork:
