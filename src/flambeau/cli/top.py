@@ -25,9 +25,9 @@ _COLUMNS = (
     ("busy", 12),
     ("memory", 16),
     ("GiB", 13),
-    ("temp", 5),
-    ("power", 5),
-    ("clock", 8),
+    ("°C", 3),
+    ("watts", 5),
+    ("MHz", 4),
 )
 
 
@@ -189,9 +189,9 @@ def _screen(found: list[Figures]) -> Group:
             _bar(of.utilization, 100, 6),
             _bar(of.memory_used, of.memory_total, 10),
             _memory(of),
-            "-" if of.temperature is None else f"{of.temperature} °C",
-            "-" if of.power is None else f"{of.power:.0f} W",
-            "-" if of.clock is None else f"{of.clock} MHz",
+            "-" if of.temperature is None else str(of.temperature),
+            "-" if of.power is None else f"{of.power:.0f}",
+            "-" if of.clock is None else str(of.clock),
         )
     processes = Table(box=box.SIMPLE_HEAD)
     for head in ("GPU", "process", "memory", "command"):

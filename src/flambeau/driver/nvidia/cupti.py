@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 import time
@@ -61,10 +62,9 @@ class NvidiaActivity:
                 f"({error})"
             )
         self._cupti = cupti
-        try:
+        # Too old, or another tool has chosen: see `_use_system_ids`.
+        with contextlib.suppress(AttributeError, cupti.cuptiError):
             cupti.set_thread_id_type(int(cupti.ActivityThreadIdType.SYSTEM))
-        except (AttributeError, cupti.cuptiError):
-            pass  # too old, or another tool has chosen: see `_use_system_ids`
         return ""
 
     def start(self) -> None:
