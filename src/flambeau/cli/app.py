@@ -45,7 +45,7 @@ def _top(
     name="run",
     no_args_is_help=True,
     options_metavar="[--virtual [MODEL][:N]] [--schedule POLICY] [--check CHECKS] "
-    "[--sanitize[=MODE]]",
+    "[--sanitize[=MODE]] [--explore N]",
 )
 def _run(  # flambeau.cli.run reads the arguments; this is their description
     script: Annotated[
@@ -80,6 +80,14 @@ def _run(  # flambeau.cli.run reads the arguments; this is their description
             metavar="[=MODE]",
             help="Find accesses that no stream orders: raise (the default), warn or collect; "
             "if something is found the exit status is 3.",
+        ),
+    ] = None,
+    explore: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            metavar="N",
+            help="Run the program under N schedules, each in a process of its own, and say which "
+            "is the first that makes it fail.",
         ),
     ] = None,
 ) -> None:

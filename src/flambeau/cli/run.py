@@ -53,6 +53,8 @@ class Request:
         What to watch accesses to memory for, as ``FLAMBEAU_CHECK`` takes it; None for nothing.
     sanitize
         The mode of the stream sanitizer; None leaves it to the environment.
+    explore
+        Under how many schedules to run the program, each in a process; None runs it here.
     """
 
     kind: Literal["script", "module", "code"]
@@ -62,6 +64,7 @@ class Request:
     schedule: str | None = None
     checks: str | None = None
     sanitize: str | None = None
+    explore: int | None = None
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -71,8 +74,14 @@ def main(arguments: Sequence[str]) -> None:
         if request.kind == "script" and not os.path.exists(request.target):
             raise UsageError(f"can't open file {request.target!r}: no such file")
         choose_devices(request)
+        if request.explore is not None and not os.environ.get("FLAMBEAU_VIRTUAL"):
+            raise UsageError("--explore tries the schedules of virtual GPUs: add --virtual")
     except UsageError as error:
         fail(str(error))
+    if request.explore is not None:
+        from flambeau.cli.explore import explore
+
+        raise SystemExit(explore(request, request.explore))
     if request.sanitize is not None:
         switch_on_sanitizer(request.sanitize)
     _torch_face.install()
@@ -141,7 +150,7 @@ def parse(arguments: Sequence[str]) -> Request:
         An option is unknown or lacks its value, or there is nothing to run.
     """
     rest = list(arguments)
-    machine = schedule = checks = sanitize = None
+    machine = schedule = checks = sanitize = explore = None
     while rest:
         word = rest.pop(0)
         option, has_value, value = word.partition("=")
@@ -151,17 +160,21 @@ def parse(arguments: Sequence[str]) -> Request:
             schedule = value if has_value else _value(option, rest)
         elif option == "--check":
             checks = value if has_value else _value(option, rest)
+        elif option == "--explore":
+            explore = _count(option, value if has_value else _value(option, rest))
         elif option == "--sanitize":
             sanitize = _sanitizer_mode(value if has_value else "raise")
         elif word in ("-m", "-c"):
             kind: Literal["module", "code"] = "module" if word == "-m" else "code"
-            return Request(kind, _value(word, rest), rest, machine, schedule, checks, sanitize)
+            target = _value(word, rest)
+            return Request(kind, target, rest, machine, schedule, checks, sanitize, explore)
         elif word == "--" and rest:
-            return Request("script", rest[0], rest[1:], machine, schedule, checks, sanitize)
+            options = (machine, schedule, checks, sanitize, explore)
+            return Request("script", rest[0], rest[1:], *options)
         elif word.startswith("-"):
             raise UsageError(f"no such option: {option} (options of the script go after it)")
         else:
-            return Request("script", word, rest, machine, schedule, checks, sanitize)
+            return Request("script", word, rest, machine, schedule, checks, sanitize, explore)
     raise UsageError("nothing to run: give a SCRIPT, -m MODULE or -c CODE")
 
 
@@ -169,6 +182,12 @@ def _value(option: str, rest: list[str]) -> str:
     if not rest:
         raise UsageError(f"{option} needs a value")
     return rest.pop(0)
+
+
+def _count(option: str, text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise UsageError(f"{option} needs a number of schedules, from 1, not {text!r}")
+    return int(text)
 
 
 def _sanitizer_mode(mode: str) -> str:
