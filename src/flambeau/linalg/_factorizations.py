@@ -173,6 +173,14 @@ def _count(pivots: Tensor) -> int:
     return prod(pivots.shape[:-1])
 
 
+def permutation_matrix(a: Tensor, pivots: Tensor) -> Tensor:
+    """P of ``P @ L @ U``, of the dtype of the matrices. Waits for the device."""
+    m = a.shape[-2]
+    rows = new_like(a, (*a.shape[:-2], m, m)).fill_(0)
+    rows.scatter_(-1, permutation(pivots, m).unsqueeze(-1), 1)
+    return rows.mT.contiguous()
+
+
 def unpack(packed: Tensor) -> tuple[Tensor, Tensor]:
     """The unit lower and the upper triangle of packed factors."""
     m, n = packed.shape[-2:]
@@ -215,11 +223,7 @@ def lu(A: Tensor, *, pivot: bool = True, out: Any = None) -> return_types.linalg
         )
     _check_pivoting("linalg.lu", pivot)
     packed, pivots, _ = factor(A)
-    m = A.shape[-2]
-    order = permutation(pivots, m)
-    rows = new_like(A, (*A.shape[:-2], m, m)).fill_(0)
-    rows.scatter_(-1, order.unsqueeze(-1), 1)
-    stored = _store((rows.mT.contiguous(), *unpack(packed)), out)
+    stored = _store((permutation_matrix(A, pivots), *unpack(packed)), out)
     return return_types.linalg_lu(*stored)
 
 
@@ -373,7 +377,7 @@ def qr(A: Tensor, mode: str = "reduced", *, out: Any = None) -> return_types.lin
     matrices.check_float("linalg.qr", A)
     m, n = A.shape[-2:]
     k = min(m, n)
-    packed, tau = _householder(A)
+    packed, tau = householder(A)
     height = m if mode == "complete" else k
     triangle = packed.mT[..., :height, :].triu()
     if mode == "r":
@@ -386,7 +390,7 @@ def qr(A: Tensor, mode: str = "reduced", *, out: Any = None) -> return_types.lin
     return return_types.linalg_qr(*stored)
 
 
-def _householder(a: Tensor) -> tuple[Tensor, Tensor]:
+def householder(a: Tensor) -> tuple[Tensor, Tensor]:
     """Column-major Householder vectors and R, and their factors."""
     m, n = a.shape[-2:]
     packed, tau = matrices.columns_of(a), new_like(a, (*a.shape[:-2], min(m, n)))

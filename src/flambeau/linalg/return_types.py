@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from flambeau.runtime._tensor import Tensor
 
 __all__ = [
+    "geqrf",
     "linalg_cholesky_ex",
     "linalg_eig",
     "linalg_eigh",
@@ -24,6 +25,7 @@ __all__ = [
     "linalg_solve_ex",
     "linalg_svd",
     "svd",
+    "triangular_solve",
 ]
 
 
@@ -91,6 +93,24 @@ class _LeastSquares(NamedTuple):
 class _LogDeterminant(NamedTuple):
     sign: Tensor
     logabsdet: Tensor
+
+
+class _Reflectors(NamedTuple):
+    a: Tensor
+    tau: Tensor
+
+
+class _Triangular(NamedTuple):
+    solution: Tensor
+    cloned_coefficient: Tensor
+
+
+class geqrf(_Shown, _Reflectors):  # noqa: N801 - torch's names
+    """R and Householder vectors, and their factors."""
+
+
+class triangular_solve(_Shown, _Triangular):  # noqa: N801
+    """Solutions, and a copy of the triangles."""
 
 
 class linalg_lu(_Shown, _LU):  # noqa: N801 - torch's names

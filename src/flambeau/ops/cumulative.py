@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from flambeau.ops import return_types
+from flambeau.ops import determinism, return_types
 from flambeau.ops.codegen import arithmetic_type, cuda_type, includes
 from flambeau.ops.common import THREADS, kernel, new_like, store_out, wrap_dim
 from flambeau.ops.promotion import category_of, get_default_dtype
@@ -64,15 +64,15 @@ FLAMBEAU_KERNEL({THREADS}) scan(Out *out, int64 *where, const In *in, {parameter
 """
 
 
-def _items(itemsize: int) -> int:
-    """Elements that a thread of a scan holds: scan_items of scan.cuh."""
-    return 2 if itemsize >= 16 else 16 if itemsize == 1 else 32 // itemsize
+def _items(out: Tensor, rows: Tensor) -> int:
+    """Elements of a thread where a row is shared by blocks: single_items of scan.cuh."""
+    return min(32, 128 // max(out.dtype.itemsize, rows.dtype.itemsize))
 
 
 def _scan_single(source: str, out: Tensor, where: Any, rows: Tensor, state_bytes: int) -> None:
     """Scan one long row with blocks that look back at each other's tiles."""
     device, n = rows.get_device(), rows.numel()
-    tiles = -(-n // (THREADS * _items(rows.dtype.itemsize)))
+    tiles = -(-n // (THREADS * _items(out, rows)))
     words = empty((tiles + 1,), dtype=_INT32, device=rows.device).zero_()
     states = empty((2, tiles * state_bytes), dtype=_UINT8, device=rows.device)
     made = kernel(source, "scan", "PPRqPPPP", device)
@@ -99,7 +99,7 @@ def _scan_device(name: str, input: Tensor, dim: int, out: Tensor, where: Tensor 
         grid = (-(-lines // threads), 1, 1)
         made(device, grid, (threads, 1, 1), 0, out, positions, input, n, inner, lines)
         return
-    if n >= _LONG_ROW and lines < _FEW_ROWS:
+    if n >= _LONG_ROW and lines < _FEW_ROWS and not determinism.fixed_order_wanted(out.dtype):
         source = _scan_source(name, *codes, "single")
         state = 16 if where is not None or out.dtype.itemsize == 16 else 8
         for k in range(lines):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flambeau.ops import determinism
 from flambeau.ops.codegen import cuda_type, includes
 from flambeau.ops.common import (
     THREADS,
@@ -105,6 +106,7 @@ def access(
 
         host_indexing.access(action, values, self, rest, spread)
         return
+    determinism.refuse(action, self.dtype)
     device = self.get_device()
     layout = pack_layout(shape, values.stride(), rest, spread.stride())
     if count < 1 << 31 and max(map(_reach, (values, self, positions.tensor))) < 1 << 31:
