@@ -6,18 +6,20 @@
 extern "C" __device__ void __assertfail(
     const char *condition, const char *file, unsigned line, const char *function, size_t char_size);
 
-// A thread copies one pack of V elements.
+// A row of threads copies a row of the table, V elements at a time.
 template <int V, class T, class Index>
 __device__ inline void embedding_forward(
     T *out, const T *table, const Index *indices, int64 count, int64 rows, int64 features) {
-  const int64 packs = features / V;
-  const int64 i = blockIdx.x * (int64)blockDim.x + threadIdx.x;
-  if (i >= count * packs) return;
-  const int64 at = indices[i / packs];
+  const int64 i = blockIdx.x * (int64)blockDim.y + threadIdx.y;
+  if (i >= count) return;
+  const int64 at = indices[i];
   if (at < 0 || at >= rows)
     __assertfail("0 <= index && index < num_embeddings: index out of range in self", "embedding.cuh", __LINE__,
                  "embedding_forward", 1);
-  *(Vector<T, V> *)(out + i * V) = pack_at<V>(table, at * features + i % packs * V);
+  out += i * features, table += at * features;
+#pragma unroll 4
+  for (int64 p = threadIdx.x * V; p < features; p += blockDim.x * V)
+    *(Vector<T, V> *)(out + p) = pack_at<V>(table, p);
 }
 
 // `sorted` are the indices in order and `places` where they stood. The first of equal ones adds up

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flambeau.ops import matmul, sorting, statistics
 from flambeau.ops.codegen import cuda_type
-from flambeau.ops.common import THREADS, kernel, launch_linear, new_like, same_device
+from flambeau.ops.common import THREADS, kernel, new_like, same_device
 from flambeau.ops.derivatives import differentiable
 from flambeau.ops.grad_mode import no_grad
 from flambeau.ops.once import refuse_second_derivative
@@ -75,8 +75,10 @@ FLAMBEAU_KERNEL({THREADS}) lookup(
 """
         made = kernel(source, "lookup", "PRRqqq", weight.get_device())
         count = indices.numel()
-        launch_linear(
-            made, weight.get_device(), count * (features // width), out, table,
+        across = min(THREADS, 1 << max(0, features // width - 1).bit_length())
+        grid = (-(-count * across // THREADS), 1, 1)
+        made(
+            weight.get_device(), grid, (across, THREADS // across, 1), 0, out, table,
             indices.contiguous(), count, rows, features,
         )  # fmt: skip
     return out
@@ -208,6 +210,9 @@ def embedding(
 
 def linear_forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Compute `linear`, without a record for gradients."""
+    if weight.ndim == 2 and x.ndim > 2 and x.is_contiguous() and x.numel():  # one tall product
+        tall = linear_forward(x.view(-1, x.shape[-1]), weight, bias)
+        return tall.view(*x.shape[:-1], weight.shape[0])
     product = matmul.matmul(x, weight if weight.ndim == 1 else weight.t())
     return product if bias is None else OPS["_add"].in_place(product, bias)
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.ops.elementwise import ROWS
 from flambeau.ops.foreach_launch import NORMS, Program, launch, launch_norms, same_kind
-from flambeau.ops.grad_mode import is_grad_enabled
 from flambeau.runtime import _factory
 from flambeau.runtime._tensor import Tensor
 
@@ -132,7 +131,7 @@ def _fused(
     """What the kernel gives, or None where the tensors are not for it."""
     kinds = tuple(_kind(operand) for operand in operands)
     lists = [self, *(o for o, kind in zip(operands, kinds, strict=True) if kind == "list")]
-    if not same_kind(*lists) or _records(lists):
+    if not same_kind(*lists):
         return None
     shared, numbers = [], []
     for operand, kind in zip(operands, kinds, strict=True):
@@ -150,10 +149,6 @@ def _fused(
     program = _program(expression, kinds, names, in_place)
     launch(program, lists if in_place else [results, *lists], *shared, numbers=numbers)
     return results
-
-
-def _records(lists: Sequence[Sequence[Tensor]]) -> bool:
-    return is_grad_enabled() and any(t.requires_grad for tensors in lists for t in tensors)
 
 
 def _one_by_one(
@@ -295,7 +290,7 @@ def _named(call: Callable[..., Any]) -> Callable[..., Any]:
 def _foreach_zero_(self: Sequence[Tensor]) -> None:
     """Set every element of the tensors of a list to 0."""
     _check_lists("zero_", self, ())
-    if same_kind(self) and not _records([self]):
+    if same_kind(self):
         launch(Program("x[0] = A(0);", operands=1, reads=0, writes=1), [self])
         return
     for tensor in self:
@@ -308,7 +303,7 @@ def _foreach_copy_(
 ) -> None:
     """Copy the tensors of one list into those of another."""
     _check_lists("copy_", self, (src,))
-    if same_kind(self, src) and not _records([self, src]):
+    if same_kind(self, src):
         launch(Program("x[0] = x[1];", operands=2, reads=2, writes=1), [self, src])
         return
     for target, source in zip(self, src, strict=True):
@@ -342,6 +337,6 @@ def _foreach_norm(self: Sequence[Tensor], ord: float = 2, dtype: Any = None) -> 
     _check_lists("norm", self, ())
     fused = float(ord) in NORMS and dtype in {None, self[0].dtype}
     whole = all(tensor.numel() for tensor in self)
-    if fused and whole and same_kind(self) and not _records([self]):
+    if fused and whole and same_kind(self):
         return launch_norms(self, float(ord)).unbind(0)
     return tuple(_single("norm")(tensor, ord, dtype=dtype) for tensor in self)

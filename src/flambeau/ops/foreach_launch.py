@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 import functools
-import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flambeau.ops.codegen import arithmetic_type, cuda_type
 from flambeau.ops.common import kernel, new_like
-from flambeau.runtime import _dtype
+from flambeau.runtime import _dtype, _tensor_lists
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from flambeau.runtime._tensor import Tensor
 
@@ -60,38 +59,8 @@ class Program:
 
 
 def same_kind(*lists: Sequence[Tensor]) -> bool:
-    """Whether the tensors can be done by one kernel.
-
-    They must be on one CUDA device and of one floating-point dtype, and those of a group have the
-    same sizes and strides and no gaps.
-    """
-    first = lists[0][0]
-    device, of = first.get_device(), first.dtype
-    if device < 0 or of.category != 2:
-        return False
-    for group in zip(*lists, strict=True):
-        leading = group[0]
-        if leading.get_device() != device or leading.dtype != of:
-            return False
-        contiguous = leading.is_contiguous()
-        if not contiguous and not _dense(leading):
-            return False
-        for other in group[1:]:
-            if other.get_device() != device or other.dtype != of or other.shape != leading.shape:
-                return False
-            if other.stride() != leading.stride() and not (contiguous and other.is_contiguous()):
-                return False
-    return True
-
-
-def _dense(tensor: Tensor) -> bool:
-    """Whether the elements fill their memory without gaps or overlaps, in any order."""
-    step = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size != 1 and stride != step:
-            return False
-        step *= size
-    return True
+    """Whether the tensors can be done by one kernel: `_tensor_lists.same_kind`."""
+    return _tensor_lists.same_kind(lists)
 
 
 @functools.cache
@@ -114,40 +83,6 @@ FLAMBEAU_KERNEL({THREADS}) chunks(const {table} table{parameters}) {{
   }});
 }}
 """
-
-
-def _tables(
-    capacity: int,
-    lists: Sequence[Sequence[Tensor]],
-    addresses: Sequence[Sequence[int]],
-    numbers: Sequence[Sequence[float]],
-) -> Iterator[tuple[bytes, int, int]]:
-    """Tables of at most `capacity` groups that are not empty, with their tensors and blocks."""
-    sizes = [tensor.numel() for tensor in lists[0]]
-    present = [k for k, size in enumerate(sizes) if size]
-    blocks_before = tensors_before = 0
-    for begin in range(0, len(present), capacity):
-        chosen = present[begin : begin + capacity]
-        pad = capacity - len(chosen)
-        pointers: list[int] = []
-        for tensors in lists:
-            pointers += [*(tensors[k].data_ptr() for k in chosen), *[0] * pad]
-        for given in addresses:
-            pointers += [*(given[k] for k in chosen), *[0] * pad]
-        values: list[float] = []
-        for numbers_of in numbers or [[0.0] * len(sizes)]:
-            values += [*(numbers_of[k] for k in chosen), *[0.0] * pad]
-        first, blocks = [], 0
-        for k in chosen:
-            first.append(blocks)
-            blocks += -(-sizes[k] // CHUNK)
-        yield struct.pack(
-            f"<{len(pointers)}Q{len(values)}d{capacity}q{capacity}i4i{4 * (capacity % 2)}x",
-            *pointers, *values, *(sizes[k] for k in chosen), *[0] * pad, *first, *[0] * pad,
-            len(chosen), blocks, blocks_before, tensors_before,
-        ), len(chosen), blocks  # fmt: skip
-        blocks_before += blocks
-        tensors_before += len(chosen)
 
 
 def launch(
@@ -175,12 +110,11 @@ def launch(
     capacity = _capacity(program.operands + program.addresses, program.numbers)
     source = _source(program, leading.dtype.code, capacity)
     made = kernel(source, "chunks", "B" + program.signature, device)
-    for table, _, blocks in _tables(capacity, lists, addresses, numbers):
+    for table, _, blocks in _tensor_lists.tables(capacity, CHUNK, lists, addresses, numbers):
         made(device, (blocks, 1, 1), (THREADS, 1, 1), 0, table, *shared)
     for k, tensors in enumerate(lists):
         if program.writes >> k & 1:
-            for tensor in tensors:
-                tensor._mark_written()
+            _tensor_lists.mark_all_written(tensors)
 
 
 def launch_norms(tensors: Sequence[Tensor], order: float) -> Tensor:
@@ -189,7 +123,7 @@ def launch_norms(tensors: Sequence[Tensor], order: float) -> Tensor:
     device, code = leading.get_device(), leading.dtype.code
     wide = _dtype.dtypes["float64" if leading.dtype.name == "float64" else "float32"]
     capacity = _capacity(1, 0)
-    tables = list(_tables(capacity, [tensors], (), ()))
+    tables = _tensor_lists.tables(capacity, CHUNK, [tensors], (), ())
     partial = new_like(leading, (sum(blocks for _, _, blocks in tables),), wide)
     out = new_like(leading, (len(tensors),))
     source = f"""#include "foreach.cuh"
