@@ -39,6 +39,7 @@ Feature = Literal[
     "green_contexts",
     "programmatic_launch",  # launch attribute 6 and griddepcontrol, on every device
     "quick_queries",  # event and stream queries run no work and call nobody back
+    "visible_writes",  # the host sees copies to pinned memory arrive before it is told of their end
     "fault_details",  # the driver knows thread and address of a fault
     "ipc_memory",
     "ipc_events",

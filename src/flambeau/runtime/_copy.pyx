@@ -11,7 +11,8 @@ from libc.stdint cimport int64_t, uintptr_t
 from libc.string cimport memcpy
 
 from flambeau.driver._table cimport (
-    CUcontext, CUdeviceptr, CUevent, CUresult, CUstream, DriverTable, check, driver)
+    CUDA_ERROR_NOT_FOUND, CUcontext, CUdeviceptr, CUevent, CUresult, CUstream, DriverTable, check,
+    driver)
 from flambeau.runtime cimport _allocator, _dtype, _launch, _state
 from flambeau.runtime._dims cimport contiguous_strides, shape_text
 from flambeau.runtime._dtype cimport item_bytes, type_category
@@ -41,13 +42,25 @@ cdef extern from "flambeau/runtime/staging.hpp" namespace "flambeau" nogil:
         void forget()
     Staging& staging_of(int device)
 
+cdef extern from "flambeau/runtime/polled_read.hpp" namespace "flambeau" nogil:
+    const size_t POLLED_LEAST "flambeau::PolledReads::LEAST"
+    const size_t POLLED_MOST "flambeau::PolledReads::MOST"
+    cdef cppclass PolledReads:
+        CUresult read(const DriverTable*, void* to, CUdeviceptr source, size_t bytes, CUstream)
+        void forget()
+
+cdef PolledReads polled_reads
+cdef int polling = -1                   # whether the host sees what a device writes; -1: not asked yet
 cdef Tensor _NOTHING = Tensor.__new__(Tensor)     # stands for host memory that is no tensor's
 
 
 def _forget_staging():
     """Drop the staging buffers: their handles became void."""
+    global polling
     for device in range(64):
         staging_of(device).forget()
+    polled_reads.forget()
+    polling = -1
 
 
 lazy_init.on_forget(_forget_staging)
@@ -447,6 +460,13 @@ cdef Tensor _broadcast_source(Tensor to, Tensor source):
     return expand_to(source, to.ndim_, to.sizes)
 
 
+cdef int ask_whether_to_poll() except -1:
+    global polling
+    from flambeau import driver as drivers
+    polling = drivers.current().supports("visible_writes")
+    return 0
+
+
 cdef int read_bytes(Tensor t, void* to, size_t bytes) except -1:
     cdef CUstream stream
     cdef CUresult status
@@ -456,10 +476,16 @@ cdef int read_bytes(Tensor t, void* to, size_t bytes) except -1:
     _state.check_sync("reading a CUDA tensor's value")
     _state.ensure_context(t.device_index)
     stream = _state.thread_state().streams[t.device_index]
+    if polling < 0:
+        ask_whether_to_poll()
+    status = CUDA_ERROR_NOT_FOUND
     with nogil:
-        status = driver.MemcpyDtoHAsync(to, <CUdeviceptr>t.data, bytes, stream)
-        if status == 0:
-            status = driver.StreamSynchronize(stream)
+        if polling and POLLED_LEAST <= bytes <= POLLED_MOST and not _state.captures:
+            status = polled_reads.read(driver, to, <CUdeviceptr>t.data, bytes, stream)
+        if status == CUDA_ERROR_NOT_FOUND:
+            status = driver.MemcpyDtoHAsync(to, <CUdeviceptr>t.data, bytes, stream)
+            if status == 0:
+                status = driver.StreamSynchronize(stream)
     check(status)
     if _launch.observed:
         from flambeau.runtime import observers

@@ -26,6 +26,7 @@ MINIMUM_VERSION = 13000
 
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 _SINCE: dict[str, int] = {"graph_node_ids": 13010, "green_contexts": 12080}
+_NEVER: frozenset[Feature] = frozenset({"fault_details", "block_bounds"})
 
 
 class NvidiaDriver:
@@ -88,7 +89,7 @@ class NvidiaDriver:
 
     def supports(self, feature: Feature) -> bool:
         """Whether this driver version offers a feature."""
-        if feature == "fault_details":
+        if feature in _NEVER:
             return False
         if feature == "programmatic_launch":
             count = _nvidia.device_count()
