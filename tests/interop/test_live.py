@@ -80,7 +80,7 @@ class TestNumba:
     def numba(self) -> Any:
         self.cuda = pytest.importorskip("numba.cuda")
 
-    @pytest.mark.filterwarnings("ignore:Grid size 1 will likely")
+    @pytest.mark.filterwarnings("ignore:.*Grid size 1 will likely")
     def test_kernels_take_tensors(self, gpu: Any) -> None:
         cuda = self.cuda
 

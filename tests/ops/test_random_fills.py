@@ -246,7 +246,8 @@ def test_normal_numbers_come_sine_first(generator: Generator, blocks: int) -> No
     values = torch.randn(n, generator=generator, **GPU).cpu().numpy()
     expected, radius = Stream(SEED, blocks=blocks).normals(n)
     error = np.abs(values - expected)
-    assert (error <= radius * 2.0**-20.9 + 2.0**-22 * np.abs(expected)).all()
+    # An H200's sine and cosine of angles up to 2 pi are off by 2**-20.48 at most.
+    assert (error <= radius * 2.0**-20.4 + 2.0**-22 * np.abs(expected)).all()
 
 
 def test_complex_normal_numbers_have_variance_one(generator: Generator) -> None:
