@@ -15,9 +15,7 @@ VECTORS = "a = xp.ones(1024, device='cuda'); b = xp.ones(1024, device='cuda')"
 CUPY_VECTORS = "a = xp.ones(1024, 'f'); b = xp.ones(1024, 'f')"
 MATRICES = "a = xp.ones(64, 64, device='cuda'); b = xp.ones(64, 64, device='cuda')"
 CUPY_MATRICES = "a = xp.ones((64, 64), 'f'); b = xp.ones((64, 64), 'f')"
-CAPTURE = (
-    "context = xp.cuda.graph(g); context.__enter__(); c = a + b; context.__exit__(None, None, None)"
-)
+CAPTURE = "g = xp.cuda.CUDAGraph()\nwith xp.cuda.graph(g): c = a + b"
 AS_GRAPHS = "getattr(xp.cuda, 'set_graph_launch', bool)(True)"
 
 ROWS = [
@@ -59,7 +57,7 @@ ROWS = [
     ),
     Row("a[0].item()", "a[0].item()", VECTORS, ("a[0].item()", CUPY_VECTORS)),
     Row("rand(1024)", "xp.rand(1024, device='cuda')", ""),
-    Row("replay of one node", "g.replay()", f"{VECTORS}; g = xp.cuda.CUDAGraph(); {CAPTURE}"),
+    Row("replay of one node", "g.replay()", f"{VECTORS}; {CAPTURE}"),
     # The last rows: from here on flambeau launches kernels as graphs of one node.
     Row("a + b, as a graph", "a + b", f"{VECTORS}; {AS_GRAPHS}"),
     Row("a.add_(b), as a graph", "a.add_(b)", f"{VECTORS}; {AS_GRAPHS}"),
