@@ -160,3 +160,12 @@ def test_clearing_is_deprecated(ones: Any) -> None:
     with pytest.warns(FutureWarning, match="deprecated"):
         notes.clear_kernel_annotations()
     assert dict(notes.get_kernel_annotations()) == {}
+
+
+def test_groups_of_processes_have_lanes_of_their_own() -> None:
+    from flambeau.cuda._graph_annotations import get_stream_for_pg
+
+    first, second = get_stream_for_pg(("tensor", 0)), get_stream_for_pg("pipeline")
+    assert first >= 1000
+    assert second == first + 1
+    assert get_stream_for_pg(("tensor", 0)) == first

@@ -16,11 +16,18 @@ from flambeau.cuda import _availability
 from flambeau.runtime import _graph, _graph_data, lazy_init
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Hashable, Iterator, Mapping
 
     from flambeau.cuda.graphs import CUDAGraph
 
-__all__ = ["AnnotationConfig", "GraphAnnotations", "is_available", "mark_kernels", "mark_stream"]
+__all__ = [
+    "AnnotationConfig",
+    "GraphAnnotations",
+    "get_stream_for_pg",
+    "is_available",
+    "mark_kernels",
+    "mark_stream",
+]
 
 _RESERVED = ("stream", "autograd_phase")
 _COVERED = frozenset(
@@ -33,6 +40,9 @@ registry: dict[int, list[dict[str, Any]]] = {}
 """Annotations of all graphs that are alive: tools id of a node -> [what its scopes say]."""
 
 _scopes = threading.local()
+_FIRST_LANE = 1000
+_lanes: dict[Hashable, int] = {}
+_lanes_lock = threading.Lock()
 
 
 class Availability:
@@ -219,6 +229,23 @@ def mark_stream(stream: int, annotation: str | Mapping[str, Any]) -> Iterator[No
     """As `mark_kernels`, with the number of a stream that traces show the work on."""
     with _scope({**_normalized(annotation), "stream": stream}):
         yield
+
+
+def get_stream_for_pg(pg_key: Hashable) -> int:
+    """Give a group of processes a lane of its own in traces.
+
+    Parameters
+    ----------
+    pg_key
+        What names the group. The same key has the same lane for the life of the process.
+
+    Returns
+    -------
+    int
+        A number for `mark_stream`, beyond those of streams: 1000 for the first key, then 1001.
+    """
+    with _lanes_lock:
+        return _lanes.setdefault(pg_key, _FIRST_LANE + len(_lanes))
 
 
 @contextmanager
