@@ -13,6 +13,7 @@ import pytest
 import flambeau as torch
 from flambeau.profiler import ProfilerAction, ProfilerActivity, profile, record_function, schedule
 from flambeau.runtime import observers
+from support import TWO_VIRTUAL, run_script
 
 virtual_only = pytest.mark.skipif(
     os.environ.get("FLAMBEAU_TEST_DEVICE") == "real", reason="asks for modelled time or the machine"
@@ -161,6 +162,38 @@ class TestWhatIsCollected:
             other.join()
         threads = {e.name: e.thread for e in prof.events() if e.name.startswith("aten")}
         assert threads["aten::mul"] == threading.get_native_id() != threads["aten::add"]
+
+    def test_devices_are_told_apart(self, two_gpus, tmp_path):
+        first, second = two_gpus
+        x = torch.ones(1 << 10, device=first)
+        with profile() as prof:
+            y = x.to(second)
+            y.mul(2)
+        trace = exported(prof, tmp_path / "t.json")
+        assert of_category(trace, "kernel")[-1]["pid"] == torch.device(second).index
+        labels = {
+            e["args"]["labels"] for e in trace["traceEvents"] if e["name"] == "process_labels"
+        }
+        assert "GPU 1" in labels
+
+    @virtual_only
+    def test_a_lost_device_leaves_what_it_did(self):
+        script = """
+            import warnings
+            x = torch.ones(16, device="cuda")
+            torch.cuda.synchronize()
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                with torch.profiler.profile() as prof:
+                    x.mul(2)
+                    torch.cuda.synchronize()
+                    torch.virtual.lose_device(0)
+            assert "ends early" in str(caught[0].message)
+            assert "mul_kernel" in {e.name for e in prof.events()}
+            from flambeau.driver.virtual import _machine
+            assert _machine.take_trace() == ([], [])
+        """
+        run_script(script, env=TWO_VIRTUAL)
 
     def test_waits_on_request(self, gpu, tmp_path):
         options = torch.profiler.CuspyConfig(enable_cuda_sync_events=True)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from flambeau import driver
@@ -76,7 +77,7 @@ class Session:
         if self._collecting and not _state.captures_under_way():
             for device in range(cuda.device_count()):
                 if _state.has_context(device):
-                    _state.synchronize(device)
+                    _finish(device)
         end = self.recorder.now()
         self.toggle_cuda(False)
         epoch = 0 if self._activity is None else self._activity.epoch()
@@ -86,6 +87,17 @@ class Session:
         timeline = join(self.recorder, found, self._begin, end, epoch, get_kernel_annotations())
         timeline.devices = _devices() if self._cuda else []
         return timeline
+
+
+def _finish(device: int) -> None:
+    """Wait for a device. If it is lost, what it did before is still worth seeing."""
+    from flambeau.driver.errors import AcceleratorError
+    from flambeau.runtime import _state
+
+    try:
+        _state.synchronize(device)
+    except AcceleratorError as error:
+        warnings.warn(f"the recording ends early: {error}", RuntimeWarning, stacklevel=4)
 
 
 def _submits(found: Activities, correlation: int) -> bool:

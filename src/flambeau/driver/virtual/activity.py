@@ -35,7 +35,7 @@ class VirtualActivity:
         work, calls = _machine.take_trace()
         found = Activities(
             [_work(*w) for w in work],
-            [HostCall(f"cu{name}", "driver", 0, *rest) for name, *rest in calls],
+            [HostCall(_call_name(name), "driver", 0, *rest) for name, *rest in calls],
         )
         found.work.sort(key=lambda w: w.start)
         found.calls.sort(key=lambda c: c.start)
@@ -56,6 +56,13 @@ class VirtualActivity:
     def stream_number(self, stream: int, device: int) -> int:
         """The number of a stream in traces."""
         return _machine.stream_number(stream)
+
+
+def _call_name(name: str) -> str:
+    """An entry's name as CUDA has it; calls of libraries have their own."""
+    if name == "Gemm":
+        return "cublasLtMatmul"
+    return f"cu{name}" if name[0].isupper() else name
 
 
 def _work(

@@ -7,8 +7,9 @@
 namespace flambeau::vgpu {
 
 inline CUresult submit_library(LibraryCall library, CUstream s) {
+  const char *name = lasting_name(library.name);
   auto task = std::make_unique<LibraryTask>(std::move(library));   // gives the number back if refused
-  Call call(2500);
+  Call call(2500, name);
   Stream *stream = work_stream(call, s);
   if (!stream) return call.status();
   return call.launch(*stream, std::move(task));
