@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+import os
+
+import pytest
+
 from support import Finished, run_script
 
 CHUNK = 32 << 20
+REAL = os.environ.get("FLAMBEAU_TEST_DEVICE") == "real"
 
 
 def run(source: str, conf: str = "backend:cudaMallocAsync", *, check: bool = True) -> Finished:
@@ -153,6 +158,7 @@ def test_limits_and_running_out() -> None:
     )
 
 
+@pytest.mark.skipif(REAL, reason="takes most of the device, which others may be using")
 def test_what_the_pool_keeps_goes_back_before_a_request_fails() -> None:
     run(
         """

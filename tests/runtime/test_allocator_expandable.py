@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .conftest import Books
 
 MIB = 1 << 20
+REAL = os.environ.get("FLAMBEAU_TEST_DEVICE") == "real"
 
 pytestmark = pytest.mark.usefixtures("on_books_device")
 
@@ -256,7 +258,8 @@ def test_a_failure_while_growing_leaves_nothing_behind(
         _table.clear_faults()
         growing.check()
         assert growing.current("reserved_bytes") == 20 * MIB
-        assert _allocator.memory_balance(growing.device).free == free
+        if not REAL:  # others may use a real device at the same time
+            assert _allocator.memory_balance(growing.device).free == free
     again = growing.allocate(60 * MIB, side)
     growing.check()
     again.close()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -143,8 +144,9 @@ def synchronize(device: DeviceArgument = None) -> None:
 def ipc_collect() -> None:
     """Take back device memory that no process needs any more. Initialises CUDA.
 
-    Tensors cannot be sent to other processes yet, so what there is to take back are the frees that
-    finalizers left for the next call.
+    That is memory of tensors which were sent to other processes, are gone here, and have been
+    dropped there; and the frees that finalizers left for the next call. Both happen by themselves
+    when memory runs short or the next tensor that was sent dies.
 
     Raises
     ------
@@ -153,6 +155,9 @@ def ipc_collect() -> None:
     """
     lazy_init.lazy_init()
     _state.note_pending()
+    sharing = sys.modules.get("flambeau.runtime._sharing")  # nothing was sent unless it is loaded
+    if sharing is not None:
+        sharing.collect()
 
 
 def get_device_properties(device: DeviceArgument = None) -> _CudaDeviceProperties:

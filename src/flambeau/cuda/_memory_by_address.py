@@ -68,6 +68,8 @@ def caching_allocator_alloc(
     >>> address = torch.cuda.caching_allocator_alloc(1024)
     >>> torch.cuda.caching_allocator_delete(address)
     """
+    if type(size) is type(device) is type(stream) is int and size >= 0 and device >= 0:
+        return _allocator.raw_alloc(size, device, stream)
     index = numbered(device)
     if index < 0:
         index = _cuda_device.current_device()

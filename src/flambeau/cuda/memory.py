@@ -322,7 +322,7 @@ def get_allocator_backend() -> Literal["native", "cudaMallocAsync", "pluggable"]
     """
     if _allocator.is_foreign():
         return "pluggable"
-    return _allocator_settings.backend()
+    return "cudaMallocAsync" if _allocator_settings.is_async() else "native"
 
 
 def _set_allocator_settings(env: str) -> None:

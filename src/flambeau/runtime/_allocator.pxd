@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
 """The caching allocators, for compiled callers."""
+from libcpp cimport bool as cbool
 from flambeau.driver._table cimport CUstream
 from flambeau.runtime._allocator_types cimport (
     AllocatorSettings, Block, DeviceAllocator, HostSettings, PinnedAllocator, StackNode, Storage,
@@ -47,6 +48,13 @@ ctypedef int (*CaptureAsync)(void* of) except -1
 cdef CaptureAsync begin_async_capture
 cdef CaptureAsync end_async_capture
 cdef int install_async() except -1
+# Memory that other processes were given: whether a block must stay though nobody here holds it, and a
+# look for such blocks that may go. Null for nobody.
+ctypedef cbool (*KeepSent)(Block*) noexcept nogil
+ctypedef cbool (*CollectSent)() noexcept nogil
+cdef void set_sent_hooks(KeepSent keep, CollectSent collect) noexcept
+# The same question of memory that another process shares.
+cdef RecordAsync record_received
 # Refuse, with the words of torch, what only flambeau's own allocator can do.
 cdef int require_native(str what) except -1
 

@@ -22,6 +22,8 @@ cdef object defer_call = _state_module.defer_call  # nothing can be imported whe
 
 cdef extern from "flambeau/runtime/device_allocator.hpp" namespace "flambeau" nogil:
     void (*on_release "flambeau::DeviceAllocator::on_release")(Block*) noexcept nogil
+    KeepSent keep_sent "flambeau::DeviceAllocator::keep_sent"
+    CollectSent collect_sent "flambeau::DeviceAllocator::collect_sent"
     StackSource gather_at_free "flambeau::History::gather_at_free"
     Metadata thread_metadata "flambeau::History::this_thread_metadata"
 
@@ -81,6 +83,7 @@ cdef const SegmentSource* foreign = NULL
 cdef const AllocatorHooks* foreign_hooks = NULL
 allocate_async = NULL
 record_async = NULL
+record_received = NULL
 begin_async_capture = NULL
 end_async_capture = NULL
 cdef bint direct = False            # no cache: caching is off, or the allocator is the user's
@@ -268,7 +271,8 @@ cdef int record_stream_of(Storage* storage, CUstream stream, int device) except 
         if foreign_hooks.record_stream != NULL:
             foreign_hooks.record_stream(storage.data, stream)
         return 0
-    if storage == NULL or not (owns_block(storage) or record_async != NULL):
+    if storage == NULL or not (
+            owns_block(storage) or record_async != NULL or record_received != NULL):
         return 0
     use.stream = stream
     if device >= 0:
@@ -278,6 +282,8 @@ cdef int record_stream_of(Storage* storage, CUstream stream, int device) except 
     else:
         check(driver.StreamGetCtx(stream, &use.context))
     if record_async != NULL and record_async(storage, use):
+        return 0
+    if record_received != NULL and record_received(storage, use):
         return 0
     if not owns_block(storage):
         return 0
@@ -329,6 +335,12 @@ cdef void report_releases() noexcept:
         on_release = report_release
     else:
         on_release = NULL
+
+
+cdef void set_sent_hooks(KeepSent keep, CollectSent collect) noexcept:
+    global keep_sent, collect_sent
+    keep_sent = keep
+    collect_sent = collect
 
 
 def set_observed(bint on):
@@ -392,6 +404,9 @@ def forget(bint forked):
         if not forked:
             pinned = NULL
     forget_direct()
+    if record_received != NULL:
+        from flambeau.runtime import _sharing
+        _sharing.forget(forked)
     if allocate_async != NULL:
         from flambeau.runtime import _allocator_async
         _allocator_async.forget()

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # distutils: language = c++
 """Memory by address: for other libraries, and for tests of the allocators."""
+from cython.operator cimport dereference
 from libc.stdint cimport uintptr_t
+from libcpp.unordered_map cimport unordered_map
 
 from flambeau.driver._table cimport CUstream
 from flambeau.runtime cimport _state
 from flambeau.runtime._allocator cimport (
-    allocate_device, allocate_host, allocate_pinned, allocators, block_behind, record_pinned_use,
-    record_stream_of,
+    allocate_device, allocate_host, allocate_pinned, record_pinned_use, record_stream_of,
 )
-from flambeau.runtime._allocator_types cimport Block, Storage
+from flambeau.runtime._allocator_types cimport Storage
 
 from flambeau.runtime import _allocator as _allocator_module
 
@@ -58,43 +59,31 @@ def allocate_on_host(size_t nbytes, *, bint pin=False):
     return allocation
 
 
-cdef dict raw_direct = {}  # allocations by address that did not come from the cache
+cdef unordered_map[uintptr_t, Storage*] raw  # by address; guarded by Python's lock
 
 
 def raw_alloc(size_t nbytes, int device, uintptr_t stream):
-    cdef Allocation allocation
     cdef Storage* storage
-    cdef Block* block
     if nbytes == 0:
         return 0
     storage = allocate_device(device, nbytes, <CUstream>stream)
-    block = block_behind(storage)
-    if block != NULL:
-        block.raw = True
-    else:
-        allocation = Allocation.__new__(Allocation)
-        allocation.storage = storage
-        raw_direct[<uintptr_t>storage.data] = allocation
+    raw[<uintptr_t>storage.data] = storage
     return <uintptr_t>storage.data
 
 
 def raw_delete(uintptr_t address):
-    cdef int device
-    cdef Block* block
+    cdef Storage* storage
+    cdef unordered_map[uintptr_t, Storage*].iterator found
     if address == 0:
         return
-    if address in raw_direct:
-        raw_direct.pop(address).close()
+    found = raw.find(address)
+    if found != raw.end():
+        storage = dereference(found).second
+        raw.erase(found)
+        storage.drop()
         if _state.initialized:
             _state.note_call()
         return
-    if _state.initialized:
-        for device in range(_state.device_total):
-            if allocators[device] != NULL:
-                block = allocators[device].claim_raw(address)
-                if block != NULL:
-                    (<Storage*>block).drop()
-                    return
     if _allocator_module.is_foreign():
         raise RuntimeError(
             f"Trying to free a pointer not allocated here: 0x{address:x} did not come from the "
@@ -106,4 +95,4 @@ def raw_delete(uintptr_t address):
 
 def forget():
     """Every address is void."""
-    raw_direct.clear()
+    raw.clear()

@@ -23,9 +23,9 @@ __all__ = [
     "AllocatorSettingsError",
     "Options",
     "Reserve",
-    "backend",
     "current",
     "describe",
+    "is_async",
     "parse",
     "prepare",
     "set_",
@@ -438,10 +438,10 @@ def describe() -> dict[str, Any]:
     }
 
 
-def backend() -> str:
-    """The backend that the environment asks for: ``"native"`` or ``"cudaMallocAsync"``."""
+def is_async() -> bool:
+    """Whether the environment asks for the backend cudaMallocAsync."""
     _read_environment()
-    return _current.backend
+    return _current.backend == "cudaMallocAsync"
 
 
 def warn_of_idle(option: str) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
 """The allocators' C++ classes, for the modules that are their Python face."""
-from libc.stdint cimport int16_t, int64_t, uint32_t
+from libc.stdint cimport int16_t, int64_t, uint32_t, uint64_t
 from libcpp.memory cimport shared_ptr
 from libcpp.string cimport string
 from libcpp.utility cimport pair
@@ -51,7 +51,7 @@ cdef extern from "flambeau/runtime/block.hpp" namespace "flambeau" nogil:
     cdef cppclass Segment:
         CUstream stream
     cdef cppclass Block(Storage):
-        bint raw
+        bint sent
         size_t size, requested
         Segment* segment
 
@@ -122,6 +122,10 @@ cdef extern from "flambeau/runtime/allocator_reports.hpp" namespace "flambeau" n
         CUstream stream
         PoolId pool
         Balance balance
+    cdef cppclass Whereabouts:
+        CUdeviceptr base
+        size_t offset, page
+        vector[uint64_t] pages
     cdef cppclass BlockInfo:
         CUdeviceptr address
         size_t size, requested
@@ -140,6 +144,7 @@ cdef extern from "flambeau/runtime/allocator_reports.hpp" namespace "flambeau" n
 cdef extern from "flambeau/runtime/device_allocator.hpp" namespace "flambeau" nogil:
     cdef cppclass DeviceAllocator:
         DeviceAllocator(int, const DriverTable*, const AllocatorSettings*)
+        void locate(const Block*, Whereabouts*)
         void set_context(CUcontext)
         void set_total(size_t)
         void allow_expanding(const vector[int]&)
@@ -147,7 +152,6 @@ cdef extern from "flambeau/runtime/device_allocator.hpp" namespace "flambeau" no
         Block* allocate(size_t, CUstream, const StackNode*, AllocationFailure*)
         void record_use(Block*, StreamUse)
         CUresult empty_cache()
-        Block* claim_raw(CUdeviceptr)
         void retain_pool(PoolId)
         void retain_pool(PoolId, const SegmentSource*, bint, bint)
         bint drop_pool(PoolId)

@@ -27,6 +27,31 @@ class UntypedStorage:
         """The CUDA device's index; -1 for host memory."""
     def is_pinned(self, device: object = None) -> bool:
         """Whether a device can reach this host memory directly."""
+    def is_shared(self) -> bool:
+        """Whether other processes can map this memory; device memory always."""
+
+    def share_memory_(self) -> UntypedStorage:
+        """The storage itself, if other processes can map it; host memory moves with its tensor only."""
+
+    def _share_cuda_(self) -> tuple[Any, ...]:
+        """What another process needs to hold this device memory too."""
+
+    @staticmethod
+    def _new_shared(size: int, *, device: object = "cpu") -> UntypedStorage:
+        """A storage in memory that other processes can map."""
+
+    @staticmethod
+    def _new_shared_cuda(*shared: Any) -> UntypedStorage:
+        """A storage over device memory of another process."""
+
+    @staticmethod
+    def _release_ipc_counter(counters: bytes, slot: int, device: object = None) -> None:
+        """Say that what was sent under this counter is not needed."""
+
+    @staticmethod
+    def _release_ipc_counter_cuda(counters: bytes, slot: int, device: object = None) -> None:
+        """Say that what was sent under this counter is not needed."""
+
     def resizable(self) -> bool:
         """Whether this memory may be replaced by a block of another size."""
     def element_size(self) -> int:

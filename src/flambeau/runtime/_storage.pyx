@@ -11,6 +11,9 @@ from flambeau.runtime._device cimport device_of
 from flambeau.runtime._dtype cimport dtype_of, item_bytes, set_public_name
 from flambeau.runtime._tensor cimport Tensor, adopt_storage
 
+import sys
+
+from flambeau.runtime import _dtype as _dtype_module
 from flambeau.runtime import _tensor as _tensor_module
 
 cdef extern from "flambeau/runtime/_type_slots.hpp" namespace "flambeau":
@@ -111,6 +114,48 @@ cdef class UntypedStorage:
             return False
         return self.storage.pinned or _allocator.is_pinned_address(self.storage.data)
 
+    def is_shared(self):
+        """Whether other processes can map this memory; device memory always."""
+        if self.storage.device >= 0:
+            return True
+        from flambeau.runtime import _sharing
+        return _sharing.is_shared(self)
+
+    def share_memory_(self):
+        """This storage, if other processes can map it; host memory moves with its tensor only."""
+        if not self.is_shared():
+            raise RuntimeError(
+                "a host storage cannot be moved into shared memory, because its tensors would stay "
+                "behind: call share_memory_() on the tensor")
+        return self
+
+    def _share_cuda_(self):
+        """What another process needs to hold this device memory too."""
+        from flambeau.runtime import _sharing
+        return _sharing.share_cuda(self)
+
+    @staticmethod
+    def _new_shared(size, *, device="cpu"):
+        """A storage in memory that other processes can map."""
+        from flambeau.runtime import _factory, shared_memory
+        if str(device) == "cpu":
+            return shared_memory.new_shared(size)
+        return _factory.new_empty((size,), _dtype_module.dtype_named("uint8"), device=device).untyped_storage()
+
+    @staticmethod
+    def _new_shared_cuda(*shared):
+        """A storage over device memory of another process, from what `_share_cuda_` gave there."""
+        from flambeau.runtime import _sharing
+        return _sharing.new_shared_cuda(*shared)
+
+    @staticmethod
+    def _release_ipc_counter(counters, slot, device=None):
+        """Say that what was sent under this counter is not needed."""
+        from flambeau.runtime import _sharing
+        _sharing.release_ipc_counter(counters, slot, device)
+
+    _release_ipc_counter_cuda = _release_ipc_counter
+
     def resizable(self):
         """Whether this memory may be replaced by a block of another size."""
         return self.storage.resizable
@@ -190,7 +235,41 @@ def storage(Tensor self):
     return TypedStorage(wrap_storage=storage_of(self), dtype=dtype_of(self.scalar_type))
 
 
+def share_memory_(Tensor self):
+    """This tensor, in memory that other processes can map.
+
+    Device memory can be shared as it is. Host memory is copied; views made before stay behind.
+    """
+    if self.device_index >= 0:
+        return self
+    from flambeau.runtime import shared_memory
+    return shared_memory.share_tensor(self)
+
+
+def is_shared(Tensor self):
+    """Whether other processes can map this tensor's memory; device memory always."""
+    return storage_of(self).is_shared()
+
+
 _tensor.fill_buffer = _fill_buffer
-_tensor_module.install_methods({"untyped_storage": untyped_storage, "storage": storage})
+_tensor_module.install_methods({"untyped_storage": untyped_storage, "storage": storage, "share_memory_": share_memory_,
+     "is_shared": is_shared})
 _tensor_module.UntypedStorage = UntypedStorage
 set_public_name(UntypedStorage, b"flambeau.UntypedStorage")
+
+
+def _reduce_for_process(Tensor tensor):
+    from flambeau.multiprocessing.reductions import reduce_tensor
+    return reduce_tensor(tensor)
+
+
+def _reduce_storage_for_process(UntypedStorage storage):
+    from flambeau.multiprocessing.reductions import reduce_storage
+    return reduce_storage(storage)
+
+
+# A child of `multiprocessing` sends tensors as its parent does, whatever it imports itself.
+_reduction = sys.modules.get("multiprocessing.reduction")
+if _reduction is not None:
+    _reduction.ForkingPickler.register(Tensor, _reduce_for_process)
+    _reduction.ForkingPickler.register(UntypedStorage, _reduce_storage_for_process)

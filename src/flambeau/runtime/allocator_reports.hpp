@@ -49,6 +49,14 @@ struct AllocationFailure {
   Balance balance;
 };
 
+// Where a block lies, for other processes: in a segment, or on pages of an expandable range.
+struct Whereabouts {
+  CUdeviceptr base = 0;     // of the segment, or of the first of these pages
+  std::size_t offset = 0;   // of the block from there
+  std::size_t page = 0;     // bytes; 0: a whole segment
+  std::vector<CUmemHandle> pages;
+};
+
 struct BlockInfo {
   CUdeviceptr address;
   std::size_t size, requested;

@@ -54,8 +54,8 @@ struct Block : Storage {
   std::size_t size = 0;       // bytes of memory
   std::size_t requested = 0;  // bytes asked for
   BlockState state = BlockState::free;
-  bool raw = false;           // handed out by address, to be given back by address
   bool oversize = false;      // counted as such
+  bool sent = false;          // another process was given it
   bool growable = false;      // in a free list: unmapped addresses follow
   std::int64_t freed_at = 0;  // the allocator's count of searches when it became free
   int events = 0;             // events that must pass before a pending block is free

@@ -80,7 +80,6 @@ struct DeviceAllocator : private ExpandableAllocator {
     stats_.allocation.sub(kind, 1);
     stats_.allocated_bytes.sub(kind, block->size);
     if (block->oversize) stats_.oversize_allocations.sub(1), block->oversize = false;
-    block->raw = false;
     if (history_.on()) {
       if (stack) block->stack = stack;
       record(TraceAction::free_requested, block);
@@ -108,13 +107,17 @@ struct DeviceAllocator : private ExpandableAllocator {
     return flush(lock);
   }
 
-  // The raw block at this address becomes the caller's to drop; null if there is none.
-  Block *claim_raw(CUdeviceptr address) {
+  void locate(const Block *block, Whereabouts *found) {
     Lock lock(mutex_);
-    Block *block = find(address);
-    if (!block || block->address() != address || !block->raw) return nullptr;
-    block->raw = false;
-    return block;
+    const Segment *segment = block->segment;
+    const ExpandableRange *range = segment->range;
+    *found = {segment->address, block->address() - segment->address, 0, {}};
+    if (!range) return;
+    const std::size_t from = block->address() - range->address;
+    const std::size_t first = from / range->page;
+    *found = {range->address_of(first), from - first * range->page, range->page, {}};
+    for (std::size_t page = first; page * range->page < from + block->size; ++page)
+      found->pages.push_back(range->handle_of(page));
   }
 
   // -- private pools -------------------------------------------------------------------------------
@@ -318,6 +321,12 @@ struct DeviceAllocator : private ExpandableAllocator {
   // From the cache or from the driver, with all that may be tried; null with the status.
   Block *find_memory(const Request &wanted, Lock &lock, AllocationFailure *failure) {
     if (Block *block = take_cached(wanted)) return block;
+    if (collect_sent) {
+      lock.unlock();
+      const bool any = collect_sent();
+      lock.lock();
+      if (Block *block = any ? take_cached(wanted) : nullptr) return block;
+    }
     collect_garbage(lock);
     Block *block = new_segment(wanted, lock, failure);
     if (block) return hand_out(block, wanted);
@@ -563,6 +572,7 @@ struct DeviceAllocator : private ExpandableAllocator {
 
   static void release_storage(Storage *storage) {
     Block *block = static_cast<Block *>(storage);
+    if (block->sent && keep_sent && keep_sent(block)) return;
     if (on_release) on_release(block);
     block->allocator->release(block, History::stack_at_free());
   }
@@ -581,6 +591,10 @@ struct DeviceAllocator : private ExpandableAllocator {
   bool is_dead() const { return dead_; }
   // Told of each block before it is taken back, if not null.
   static inline void (*on_release)(Block *) = nullptr;
+  // Whether a block that other processes were given has to stay; take back such blocks that no
+  // process holds, and say whether there were any. Called without a lock.
+  static inline bool (*keep_sent)(Block *) = nullptr;
+  static inline bool (*collect_sent)() = nullptr;
   static bool owns(const Storage *storage) { return storage->release == release_storage; }
 };
 

@@ -207,9 +207,9 @@ def async_error(
         f"Device limit            : {format_size(total)}\n"
         f"Free (according to CUDA): {format_size(free)}\n"
         f"PyTorch limit (set_per_process_memory_fraction): {allowed}\n"
-        f"The driver's pool keeps {format_size(reserved - allocated)} that are free, and was trimmed "
-        "before this. What to do: free tensors that are no longer needed, use smaller ones, or "
-        "see with backend:native where the memory is."
+        f"The driver's pool keeps {format_size(reserved - allocated)} that are free, and was "
+        "trimmed before this. What to do: free tensors that are no longer needed, use smaller "
+        "ones, or see with backend:native where the memory is."
     )
     values = {
         "device": device,
