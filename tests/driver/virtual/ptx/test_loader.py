@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -66,6 +68,27 @@ def test_a_damaged_entry_is_compiled_again(folder, damage):
     assert works(Module(ptx))
     assert Cache(folder / "ptx").load(entry.name) is not None
     assert [p.name for p in folder.rglob("*") if p.is_file()] == [entry.name]
+
+
+LOADER = """
+import sys
+sys.path[:0] = eval(sys.argv[1])
+from driver.virtual.ptx.harness import Module
+for turn in range(20):
+    for number in range(3):
+        Module(open(sys.argv[2]).read() + f"// {number}")
+"""
+
+
+def test_processes_that_store_the_same_entry_at_once(folder):
+    text = folder / "module.ptx"
+    text.write_text(compile_ptx(SOURCE))
+    words = [sys.executable, "-c", LOADER, repr(sys.path), str(text)]
+    running = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [(p.communicate(timeout=60)[1], p.returncode) for p in running] == [("", 0)] * 3
+    entries = [p for p in (folder / "ptx").rglob("*") if p.is_file()]
+    assert len(entries) == 3
+    assert all(Cache(folder / "ptx").load(entry.name) for entry in entries)
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):

@@ -57,7 +57,7 @@ class DeclarationParser:
         while tokens.next.startswith("."):
             word = tokens.take()[1:]
             if word == "align":
-                align = self.integer()
+                align = self.alignment()
             elif word in {"v2", "v4"}:
                 vector = int(word[1])
             elif word in TYPE_BYTES:
@@ -70,6 +70,20 @@ class DeclarationParser:
                 break
         tokens.expect(";")
         return found
+
+    def alignment(self) -> int:
+        """A power of two."""
+        line, align = self.tokens.line, self.integer()
+        if align < 1 or align & (align - 1):
+            raise syntax_error(line, f"an alignment of {align} is not a power of two")
+        return align
+
+    def limited(self, most: int) -> int:
+        """A number of things to make."""
+        line, count = self.tokens.line, self.integer()
+        if not 0 <= count <= most:
+            raise syntax_error(line, f"{count} is more than {most}, or less than none")
+        return count
 
     def declarator(self, space: str, kind: str, vector: int, align: int) -> Variable:
         """A name with its extents and initial value."""
@@ -149,7 +163,7 @@ class DeclarationParser:
         while tokens.next.startswith("."):
             word = tokens.take()[1:]
             if word == "align":
-                align = self.integer()
+                align = self.alignment()
             elif word in TYPE_BYTES:
                 kind = word
         name = tokens.take()

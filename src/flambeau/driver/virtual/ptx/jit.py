@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from flambeau.driver.errors import MissingExtraError
+from flambeau.driver.errors import AcceleratorError, MissingExtraError
 
 __all__ = ["Code", "compile_ir", "host"]
 
@@ -61,10 +61,18 @@ def compile_ir(text: str) -> bytes:
     -------
     bytes
         An object file for this machine.
+
+    Raises
+    ------
+    AcceleratorError
+        The text is not LLVM's (218): the PTX that it was made from was wrong.
     """
     llvm = binding()
     machine = target_machine()
-    module = llvm.parse_assembly(text)
+    try:
+        module = llvm.parse_assembly(text)
+    except RuntimeError as error:  # operands that do not fit together show here at the latest
+        raise AcceleratorError(f"a PTX JIT compilation failed: {error}", 218) from error
     module.triple = llvm.get_process_triple()
     module.data_layout = str(machine.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from bisect import bisect_right
 
 from flambeau.driver.errors import AcceleratorError
@@ -29,6 +30,21 @@ _TOKEN = re.compile(
 def syntax_error(line: int, message: str) -> AcceleratorError:
     """The error for PTX that is malformed, status 218 as the driver has it."""
     return AcceleratorError(f"a PTX JIT compilation failed: PTX line {line}: {message}", 218)
+
+
+# What parsing and lowering trip over where a text is not PTX: an operand too few, a name or type
+# that is not there. Every part need not check for each.
+MALFORMED = (
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    StopIteration,
+    RecursionError,
+    struct.error,
+    OverflowError,
+)
 
 
 class TokenStream:

@@ -128,6 +128,7 @@ def translate(
 ) -> tuple[dict[str, Any], bytes]:
     """Parse, lower and compile: a JSON record of the module and its object code."""
     from flambeau.driver.virtual.ptx.jit import compile_ir
+    from flambeau.driver.virtual.ptx.lexer import MALFORMED, syntax_error
     from flambeau.driver.virtual.ptx.parser import parse
     from flambeau.driver.virtual.ptx.program import Program
 
@@ -136,8 +137,11 @@ def translate(
     texts, kernels = [], []
     declarations: set[str] = set()
     for index, function in enumerate(entries):
-        program = Program(module, function, index, layout, watched=watched)
-        text, kernel = program.lower()
+        try:
+            program = Program(module, function, index, layout, watched=watched)
+            text, kernel = program.lower()
+        except MALFORMED as error:
+            raise syntax_error(function.line, f"{function.name} is not PTX") from error
         texts.append(text)
         kernels.append(asdict(kernel))
         declarations.update(program.unit.declarations.values())

@@ -34,9 +34,17 @@ def move(f: Lowering, i: Instruction) -> None:
         f.write(target, f.read(source, kind), kind)
 
 
+def part_width(bits: int, vector: Vector) -> int:
+    """The bits of one element."""
+    part = bits // len(vector.items)
+    if part * len(vector.items) != bits or part not in {8, 16, 32, 64}:
+        raise ValueError(f"{bits} bits do not split into {len(vector.items)} registers")
+    return part
+
+
 def unpack(f: Lowering, target: Vector, value: str, bits: int) -> None:
     """Split a value into registers, the low bits first."""
-    part = bits // len(target.items)
+    part = part_width(bits, target)
     for n, item in enumerate(target.items):
         if item is not None:
             moved = f.value(f"lshr i{bits} {value}, {n * part}") if n else value
@@ -45,7 +53,7 @@ def unpack(f: Lowering, target: Vector, value: str, bits: int) -> None:
 
 def pack_vector(f: Lowering, source: Vector, bits: int) -> str:
     """Join registers into a value, the low bits first."""
-    part = bits // len(source.items)
+    part = part_width(bits, source)
     total = "0"
     for n, item in enumerate(source.items):
         wide = f.value(f"zext i{part} {f.read(item, f'i{part}')} to i{bits}")

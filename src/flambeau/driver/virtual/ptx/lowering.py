@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from flambeau.driver.virtual.ptx.lexer import MALFORMED, syntax_error
 from flambeau.driver.virtual.ptx.syntax import (
     Address,
     FloatImmediate,
@@ -400,15 +401,22 @@ class Lowering(Emitter, ABC):
     def instruction(self, instruction: Instruction) -> None:
         """Lower one instruction that does not branch."""
         row = self.find_row(instruction)
+        try:
+            self._guarded(instruction, row.handler)
+        except MALFORMED as error:
+            text = f"{instruction.text} does not take these operands"
+            raise syntax_error(instruction.line, text) from error
+
+    def _guarded(self, instruction: Instruction, handler: Handler) -> None:
         if instruction.guard is None:
-            row.handler(self, instruction)
+            handler(self, instruction)
             return
         condition = self.read(instruction.guard, "i1")
         run, skip = self.label(), self.label()
         targets = (skip, run) if instruction.guard_negated else (run, skip)
         self.emit(f"br i1 {condition}, label %{targets[0]}, label %{targets[1]}")
         self.place(run)
-        row.handler(self, instruction)
+        handler(self, instruction)
         self.emit(f"br label %{skip}")
         self.place(skip)
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from flambeau.driver.virtual.ptx.declarations import SPACES, TYPE_BYTES, DeclarationParser
-from flambeau.driver.virtual.ptx.lexer import TokenStream, syntax_error
+from flambeau.driver.virtual.ptx.lexer import MALFORMED, TokenStream, syntax_error
 from flambeau.driver.virtual.ptx.syntax import (
     Address,
     Function,
@@ -37,6 +37,7 @@ _SPECIAL = frozenset({
     "%nclusterid", "%cluster_ctaid", "%cluster_nctaid", "%cluster_ctarank", "%cluster_nctarank",
     "%aggr_smem_size", "%reserved_smem_offset_begin",
 })  # fmt: skip
+MOST_REGISTERS = 1 << 20  # of one declaration
 _NUMBER = re.compile(r"\d")
 
 
@@ -65,7 +66,11 @@ def parse(source: str) -> Module:
     AcceleratorError
         The text is malformed (218).
     """
-    return _Parser(source).module()
+    parser = _Parser(source)
+    try:
+        return parser.module()
+    except MALFORMED as error:
+        raise syntax_error(parser.tokens.line, "this is not PTX") from error
 
 
 class _Parser(DeclarationParser):
@@ -222,7 +227,7 @@ class _Parser(DeclarationParser):
         while True:
             name = tokens.take()
             if tokens.accept("<"):
-                for index in range(self.integer()):
+                for index in range(self.limited(MOST_REGISTERS)):
                     self.declare_register(f"{name}{index}", kind)
                 tokens.expect(">")
             else:
