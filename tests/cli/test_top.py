@@ -54,6 +54,16 @@ def test_once(gpu, capsys):
     assert "°C" in text
 
 
+def test_no_context_is_made():
+    script = """
+        from flambeau.cli import top
+        from flambeau.runtime import _state
+        assert len(top.figures()) >= 1
+        assert not _state.has_context(0)
+    """
+    run_script(script)
+
+
 @needs_no_driver
 def test_without_a_gpu():
     script = "from flambeau import cli\ncli.main(['top', '--once'])"

@@ -177,6 +177,21 @@ class TestWhatIsCollected:
         assert "GPU 1" in labels
 
     @virtual_only
+    def test_times_keep_their_nanoseconds(self, monkeypatch, tmp_path):
+        from flambeau import driver
+
+        activity = driver.current().activity
+        far = 1_796_082_639_110_885_001
+        monkeypatch.setattr(activity, "now", lambda: far)
+        monkeypatch.setattr(activity, "epoch", lambda: 5)
+        with profile(activities=[ProfilerActivity.CPU]) as prof:
+            torch.ones(4).mul(2)
+        trace = exported(prof, tmp_path / "t.json")
+        (op,) = [e for e in of_category(trace, "cpu_op") if e["name"] == "aten::mul"]
+        assert trace["baseTimeNanoseconds"] == 1_796_082_639_000_000_005
+        assert op["ts"] == 110885.001
+
+    @virtual_only
     def test_a_lost_device_leaves_what_it_did(self):
         script = """
             import warnings

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Session", "versions"]
 
+_SECOND = 10**9
+_LARGE = 1000 * _SECOND  # above it microseconds as floats begin to lose nanoseconds
+
 
 class Session:
     """Collects until it is stopped.
@@ -85,6 +88,8 @@ class Session:
         if not self._cpu:
             found.calls = [c for c in found.calls if _submits(found, c.correlation)]
         timeline = join(self.recorder, found, self._begin, end, epoch, get_kernel_annotations())
+        if self._begin > _LARGE:
+            timeline.rebase(self._begin // _SECOND * _SECOND)
         timeline.devices = _devices() if self._cuda else []
         return timeline
 

@@ -87,6 +87,30 @@ class Timeline:
     dropped: int = 0
     devices: list[dict[str, Any]] = field(default_factory=list)
 
+    def rebase(self, by: int) -> None:
+        """Count time from `by` nanoseconds later: small numbers stay exact as microseconds."""
+        self.epoch += by
+        self.begin -= by
+        self.end -= by
+        timed: tuple[list[Any], ...] = (
+            self.operations,
+            self.spans,
+            self.calls,
+            self.work,
+            self.waits,
+        )
+        for items in timed:
+            for item in items:
+                item.start -= by
+                item.end -= by
+        instants: tuple[list[Any], ...] = (self.memory, self.marks)
+        for items in instants:
+            for item in items:
+                item.time -= by
+        for done in self.work:
+            if done.queued:
+                done.queued -= by
+
     def operation_of(self) -> dict[int, Operation]:
         """From a correlation to the operation whose call had it."""
         return {call.correlation: op for op in self.operations for call in op.calls}
