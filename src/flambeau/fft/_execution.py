@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from math import prod, sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flambeau.driver.libraries import Transform
 from flambeau.fft._plans import cache_of
 from flambeau.ops.common import new_like, wrap_dim
+from flambeau.ops.custom_gradient import with_gradient
 from flambeau.ops.library_call import LibraryCall
 from flambeau.ops.promotion import get_default_dtype
 from flambeau.runtime import _dtype
@@ -153,6 +154,41 @@ def _back(result: Tensor, dims: Sequence[int]) -> Tensor:
 
 def complex_to_complex(input: Tensor, dims: Sequence[int], forward: bool, scale: float) -> Tensor:
     """Transform any number of dimensions of a complex tensor."""
+    return _c2c(input, dims=tuple(dims), forward=forward, scale=scale)
+
+
+def real_to_complex(input: Tensor, dims: Sequence[int], scale: float) -> Tensor:
+    """Transform a real tensor forward; the last of `dims` keeps n // 2 + 1 of its frequencies."""
+    return _r2c(input, dims=tuple(dims), scale=scale)
+
+
+def complex_to_real(input: Tensor, dims: Sequence[int], n: int, scale: float) -> Tensor:
+    """Transform backward to a real tensor with `n` elements in the last of `dims`."""
+    return _c2r(input, dims=tuple(dims), n=n, scale=scale)
+
+
+def _gradient_c2c(grads: Any, tensors: Any, results: Any, options: dict[str, Any]) -> Any:
+    dims, forward, scale = (options[name] for name in ("dims", "forward", "scale"))
+    return (complex_to_complex(grads[0], dims, not forward, scale),)
+
+
+def _gradient_r2c(grads: Any, tensors: Any, results: Any, options: dict[str, Any]) -> Any:
+    dims, last = options["dims"], options["dims"][-1]
+    whole = resized(grads[0], (last,), (tensors[0].shape[last],))
+    return (complex_to_complex(whole, dims, False, options["scale"]).real,)
+
+
+def _gradient_c2r(grads: Any, tensors: Any, results: Any, options: dict[str, Any]) -> Any:
+    """Frequencies that stand for their conjugates too count twice."""
+    dims, n = options["dims"], options["n"]
+    spectrum = real_to_complex(grads[0], dims, options["scale"]).movedim(dims[-1], -1)
+    weights = new_like(grads[0], (n // 2 + 1,)).fill_(1)
+    weights[1 : (n + 1) // 2].fill_(2)
+    return ((spectrum * weights).movedim(-1, dims[-1]),)
+
+
+@with_gradient(_gradient_c2c)
+def _c2c(input: Tensor, *, dims: tuple[int, ...], forward: bool, scale: float) -> Tensor:
     if not dims:
         return input.clone()
     for first in range(0, len(dims), MOST_DIMS):
@@ -165,8 +201,8 @@ def complex_to_complex(input: Tensor, dims: Sequence[int], forward: bool, scale:
     return input
 
 
-def real_to_complex(input: Tensor, dims: Sequence[int], scale: float) -> Tensor:
-    """Transform a real tensor forward; the last of `dims` keeps n // 2 + 1 of its frequencies."""
+@with_gradient(_gradient_r2c)
+def _r2c(input: Tensor, *, dims: tuple[int, ...], scale: float) -> Tensor:
     rest, some = dims[:-MOST_DIMS], dims[-MOST_DIMS:]
     given = _last(input, some)
     lengths = tuple(given.shape[-len(some) :])
@@ -178,8 +214,8 @@ def real_to_complex(input: Tensor, dims: Sequence[int], scale: float) -> Tensor:
     return _back(scaled(result, scale), some)
 
 
-def complex_to_real(input: Tensor, dims: Sequence[int], n: int, scale: float) -> Tensor:
-    """Transform backward to a real tensor with `n` elements in the last of `dims`."""
+@with_gradient(_gradient_c2r)
+def _c2r(input: Tensor, *, dims: tuple[int, ...], n: int, scale: float) -> Tensor:
     rest, some = dims[:-MOST_DIMS], dims[-MOST_DIMS:]
     if rest:
         input = complex_to_complex(input, rest, False, 1.0)

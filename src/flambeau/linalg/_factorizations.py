@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flambeau.linalg import _gradients as gradients
 from flambeau.linalg import _matrices as matrices
 from flambeau.linalg import return_types
 from flambeau.ops.common import new_like, store_out
+from flambeau.ops.custom_gradient import refuse_gradients, with_gradient
 
 if TYPE_CHECKING:
     from flambeau.runtime._tensor import Tensor
@@ -31,6 +33,7 @@ _NOT_POSITIVE = (
 
 def factor(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """LU factors as column-major matrices, pivots and statuses, of checked matrices."""
+    refuse_gradients("LU factors", a)
     m, n = a.shape[-2:]
     packed = matrices.columns_of(a)
     pivots = new_like(a, (*a.shape[:-2], min(m, n)), matrices.INT32)
@@ -259,6 +262,7 @@ def lu_solve(
         solution = matrices.adjoint(lu_solve(LU, pivots, matrices.adjoint(B), adjoint=not adjoint))
         return store_out(solution, out)
     _check_shapes("linalg.lu_solve", LU, B)
+    refuse_gradients("linalg.lu_solve", LU, B)
     LU, B = matrices.broadcast_batches(LU, B)
     pivots = pivots.expand(*B.shape[:-2], pivots.shape[-1]).contiguous()
     return store_out(solve_factored(LU, pivots, B, "C" if adjoint else "N"), out)
@@ -303,6 +307,14 @@ def cholesky_ex(
 
 
 def _cholesky(a: Tensor, upper: bool) -> tuple[Tensor, Tensor]:
+    if not upper:
+        return _lower(a)
+    factors, info = _lower(matrices.adjoint(a))
+    return matrices.adjoint(factors), info
+
+
+@with_gradient(gradients.cholesky, constant=(1,))
+def _lower(a: Tensor) -> tuple[Tensor, Tensor]:
     packed, info = matrices.columns_of(a), matrices.new_info(a)
     if packed.numel():
         with matrices.call_on(a) as call:
@@ -313,10 +325,10 @@ def _cholesky(a: Tensor, upper: bool) -> tuple[Tensor, Tensor]:
                 matrices.batch_of(a),
                 packed.data_ptr(),
                 info.data_ptr(),
-                upper,
+                False,
             )
             call.tell("cholesky", (packed,), (packed, info))
-    return (packed.mT.triu() if upper else packed.mT.tril()), info
+    return packed.mT.tril(), info
 
 
 def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Tensor:
@@ -375,23 +387,30 @@ def qr(A: Tensor, mode: str = "reduced", *, out: Any = None) -> return_types.lin
         )
     matrices.check_matrix("linalg.qr", A)
     matrices.check_float("linalg.qr", A)
-    m, n = A.shape[-2:]
-    k = min(m, n)
-    packed, tau = householder(A)
-    height = m if mode == "complete" else k
-    triangle = packed.mT[..., :height, :].triu()
     if mode == "r":
-        stored = _store((new_like(A, (0,)), triangle), out)
-        return return_types.linalg_qr(*stored)
-    width = m if mode == "complete" else k
-    vectors = new_like(A, (*A.shape[:-2], width, m)).fill_(0)
+        packed, _ = householder(A)
+        triangle = packed.mT[..., : min(A.shape[-2:]), :].triu()
+        return return_types.linalg_qr(*_store((new_like(A, (0,)), triangle), out))
+    if mode == "complete" or A.shape[-2] < A.shape[-1]:
+        refuse_gradients(f"linalg.qr with mode={mode!r} of {A.shape[-2]}x{A.shape[-1]} matrices", A)
+    return return_types.linalg_qr(*_store(_qr(A, complete=mode == "complete"), out))
+
+
+@with_gradient(gradients.qr)
+def _qr(a: Tensor, *, complete: bool) -> tuple[Tensor, Tensor]:
+    m, n = a.shape[-2:]
+    k = min(m, n)
+    packed, tau = householder(a)
+    width = m if complete else k
+    triangle = packed.mT[..., :width, :].triu()
+    vectors = new_like(a, (*a.shape[:-2], width, m)).fill_(0)
     vectors[..., :k, :] = packed[..., :k, :]
-    stored = _store((_form(vectors, tau), triangle), out)
-    return return_types.linalg_qr(*stored)
+    return _form(vectors, tau), triangle
 
 
 def householder(a: Tensor) -> tuple[Tensor, Tensor]:
     """Column-major Householder vectors and R, and their factors."""
+    refuse_gradients("Householder vectors", a)
     m, n = a.shape[-2:]
     packed, tau = matrices.columns_of(a), new_like(a, (*a.shape[:-2], min(m, n)))
     if packed.numel():
@@ -444,6 +463,7 @@ def householder_product(A: Tensor, tau: Tensor, *, out: Tensor | None = None) ->
     """
     matrices.check_matrix("torch.linalg.householder_product", A, "input")
     matrices.check_float("torch.linalg.householder_product", A)
+    refuse_gradients("linalg.householder_product", A, tau)
     m, n = A.shape[-2:]
     if m < n or tau.shape[-1] > n:
         raise RuntimeError(

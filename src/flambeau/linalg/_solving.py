@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flambeau.linalg import _gradients as gradients
 from flambeau.linalg import _matrices as matrices
 from flambeau.linalg import return_types
 from flambeau.linalg._factorizations import _check_shapes, _store, factor, qr, solve_factored
 from flambeau.linalg._spectral import _eigh, decompose
 from flambeau.ops.common import new_like, store_out
+from flambeau.ops.custom_gradient import gradients_wanted, with_gradient
 from flambeau.ops.matmul import matmul
 from flambeau.ops.registry import OPS
 from flambeau.runtime import _dtype
@@ -42,6 +44,14 @@ def _is_vectors(a: Tensor, b: Tensor) -> bool:
     return b.ndim == 1 or (a.ndim - 1 == b.ndim and a.shape[:-1] == b.shape)
 
 
+@with_gradient(gradients.solve, constant=(1,))
+def _solution(a: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    packed, pivots, info = factor(a)
+    wide, right = matrices.broadcast_batches(packed, right)
+    pivots = pivots.expand(*right.shape[:-2], pivots.shape[-1]).contiguous()
+    return solve_factored(wide, pivots, right), info
+
+
 def _solve(a: Tensor, b: Tensor, left: bool, name: str) -> tuple[Tensor, Tensor]:
     matrices.check_square("linalg.solve", a)
     matrices.check_float("linalg.solve", a)
@@ -57,10 +67,9 @@ def _solve(a: Tensor, b: Tensor, left: bool, name: str) -> tuple[Tensor, Tensor]
     if not left:
         a, right = a.mT, right.mT
     _check_shapes("linalg.solve", a, right)
-    packed, pivots, info = factor(a)
-    wide, right = matrices.broadcast_batches(packed, right)
-    pivots = pivots.expand(*right.shape[:-2], pivots.shape[-1]).contiguous()
-    solution = solve_factored(wide, pivots, right)
+    if gradients_wanted(a, right):
+        a, right = matrices.broadcast_batches(a, right)
+    solution, info = _solution(a, right)
     if not left:
         solution = solution.mT
     return (solution.squeeze(-1) if vectors else solution), info
@@ -122,6 +131,11 @@ def solve_ex(
 def _inverse(a: Tensor, name: str) -> tuple[Tensor, Tensor]:
     matrices.check_square(name, a)
     matrices.check_float(name, a)
+    return _inverted(a)
+
+
+@with_gradient(gradients.inverse, constant=(1,))
+def _inverted(a: Tensor) -> tuple[Tensor, Tensor]:
     packed, pivots, info = factor(a)
     return solve_factored(packed, pivots, matrices.identity(a, a.shape[-1], a.shape[:-2])), info
 
@@ -182,9 +196,14 @@ def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """
     matrices.check_square("linalg.det", A)
     matrices.check_float("linalg.det", A)
-    packed, pivots, _ = factor(A)
-    product = packed.diagonal(dim1=-2, dim2=-1).prod(-1)
-    return store_out(product * _parity(pivots).to(product.dtype), out)
+    return store_out(_determinant(A), out)
+
+
+@with_gradient(gradients.determinant)
+def _determinant(a: Tensor) -> Tensor:
+    packed, pivots, _ = factor(a)
+    product: Tensor = packed.diagonal(dim1=-2, dim2=-1).prod(-1)
+    return product * _parity(pivots).to(product.dtype)
 
 
 def slogdet(A: Tensor, *, out: Any = None) -> return_types.linalg_slogdet:
@@ -204,11 +223,15 @@ def slogdet(A: Tensor, *, out: Any = None) -> return_types.linalg_slogdet:
     """
     matrices.check_square("linalg.slogdet", A)
     matrices.check_float("linalg.slogdet", A)
-    packed, pivots, _ = factor(A)
+    return return_types.linalg_slogdet(*_store(_log_determinant(A), out))
+
+
+@with_gradient(gradients.log_determinant, constant=(0,))
+def _log_determinant(a: Tensor) -> tuple[Tensor, Tensor]:
+    packed, pivots, _ = factor(a)
     diagonal = packed.diagonal(dim1=-2, dim2=-1)
-    sign = OPS["sgn"](diagonal).prod(-1) * _parity(pivots).to(A.dtype)
-    logarithm = OPS["log"](OPS["abs"](diagonal)).sum(-1)
-    return return_types.linalg_slogdet(*_store((sign, logarithm), out))
+    sign = OPS["sgn"](diagonal).prod(-1) * _parity(pivots).to(a.dtype)
+    return sign, OPS["log"](OPS["abs"](diagonal)).sum(-1)
 
 
 def solve_triangular(
@@ -246,6 +269,11 @@ def solve_triangular(
         return store_out(solution.mT, out)
     _check_shapes("linalg.solve_triangular", A, B)
     A, B = matrices.broadcast_batches(A, B)
+    return store_out(_triangular(A, B, upper=upper, unitriangular=unitriangular), out)
+
+
+@with_gradient(gradients.triangular)
+def _triangular(A: Tensor, B: Tensor, *, upper: bool, unitriangular: bool) -> Tensor:
     packed, solution = matrices.columns_of(A), matrices.columns_of(B)
     if solution.numel():
         with matrices.call_on(A) as call:
@@ -262,7 +290,7 @@ def solve_triangular(
                 unitriangular,
             )
             call.tell("triangular_solve", (packed, solution), (solution,))
-    return store_out(solution.mT, out)
+    return solution.mT
 
 
 def _tolerance(name: str, a: Tensor, values: Tensor, atol: Any, rtol: Any) -> Any:
@@ -318,6 +346,7 @@ def matrix_rank(
     matrices.check_float("linalg.matrix_rank", A)
     if tol is not None:
         atol, rtol = tol, 0.0
+    A = A.detach()
     values = _absolute_values(A, hermitian)
     limit = _tolerance("matrix_rank", A, values, atol, rtol)
     return store_out(OPS["gt"](values, limit).sum(-1), out)
@@ -423,7 +452,7 @@ def lstsq(
         solution = _least_squares_qr(a, right)
     else:
         rtol = rcond
-        singular = decompose(a, "N")[1]
+        singular = decompose(a.detach(), "N")[1]
         solution = matmul(pinv(a, rtol=rtol), right)
         rank = OPS["gt"](singular, _tolerance("lstsq", a, singular, None, rtol)).sum(-1)
         if driver != "gelsy":

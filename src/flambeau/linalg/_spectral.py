@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flambeau.linalg import _gradients as gradients
 from flambeau.linalg import _matrices as matrices
 from flambeau.linalg import return_types
 from flambeau.linalg._factorizations import _store
 from flambeau.ops.common import new_like, store_out
+from flambeau.ops.custom_gradient import gradients_wanted, refuse_gradients, with_gradient
 from flambeau.ops.registry import OPS
 
 if TYPE_CHECKING:
@@ -71,11 +73,34 @@ def _check_convergence(a: Tensor, values: Tensor, info: Tensor) -> None:
     matrices.raise_failures("linalg.svd", failed, _NO_CONVERGENCE if finite else _NOT_FINITE)
 
 
+@with_gradient(gradients.singular_values)
+def _tall_values(a: Tensor) -> Tensor:
+    return _tall_svd(a, "N")[1]
+
+
+@with_gradient(gradients.svd)
+def _tall_thin(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return _tall_svd(a, "S")
+
+
+def _tall(a: Tensor, job: str) -> tuple[Tensor, Tensor, Tensor]:
+    if not gradients_wanted(a):
+        return _tall_svd(a, job)
+    if job == "N":
+        values = _tall_values(a)
+        return values, values, values
+    if job == "A" or a.is_complex():
+        refuse_gradients("linalg.svd with full matrices or of complex matrices", a)
+    return _tall_thin(a)
+
+
 def decompose(a: Tensor, job: str) -> tuple[Tensor, Tensor, Tensor]:
     """U, S and Vh; `job` is ``"A"`` for square U and Vh, ``"S"`` thin ones, ``"N"`` none."""
     if a.shape[-2] >= a.shape[-1]:
-        return _tall_svd(a, job)
-    u, s, vh = _tall_svd(matrices.adjoint(a), job)
+        return _tall(a, job)
+    u, s, vh = _tall(matrices.adjoint(a), job)
+    if job == "N":
+        return s, s, s
     return matrices.adjoint(vh), s, matrices.adjoint(u)
 
 
@@ -143,6 +168,14 @@ def _eigh(name: str, a: Tensor, uplo: str, vectors: bool) -> tuple[Tensor, Tenso
     matrices.check_float(name, a)
     if uplo.upper() not in {"L", "U"}:
         raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {uplo}")
+    vectors = vectors or gradients_wanted(a)
+    values, columns, info = _hermitian(a, upper=uplo.upper() == "U", vectors=vectors)
+    matrices.raise_failures(name, info, _NO_EIGENVALUES)
+    return values, columns
+
+
+@with_gradient(gradients.eigh, constant=(2,))
+def _hermitian(a: Tensor, *, upper: bool, vectors: bool) -> tuple[Tensor, Tensor, Tensor]:
     packed, info = matrices.columns_of(a), matrices.new_info(a)
     values = new_like(a, a.shape[:-1], matrices.real_dtype(a.dtype))
     if packed.numel():
@@ -155,12 +188,11 @@ def _eigh(name: str, a: Tensor, uplo: str, vectors: bool) -> tuple[Tensor, Tenso
                 packed.data_ptr(),
                 values.data_ptr(),
                 info.data_ptr(),
-                uplo.upper() == "U",
+                upper,
                 vectors,
             )
             call.tell("eigh", (packed,), (packed, values, info))
-    matrices.raise_failures(name, info, _NO_EIGENVALUES)
-    return values, packed.mT
+    return values, packed.mT, info
 
 
 def eigh(A: Tensor, UPLO: str = "L", *, out: Any = None) -> return_types.linalg_eigh:
@@ -197,6 +229,7 @@ def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Tensor | None = None) -> Tensor
 def _eig(name: str, a: Tensor, vectors: bool) -> tuple[Tensor, Tensor]:
     matrices.check_square(name, a)
     matrices.check_float(name, a)
+    refuse_gradients(name, a)
     if a.numel() and not OPS["isfinite"](a).all().item():
         raise RuntimeError(f"torch.{name}: input tensor should not contain infs or NaNs.")
     of = matrices.complex_dtype(a.dtype)
