@@ -162,6 +162,7 @@ if TYPE_CHECKING:
     )
     from flambeau.cuda._compiled_kernel import _compile_kernel as _compile_kernel
     from flambeau.cuda._explain import explain
+    from flambeau.cuda._graphed_callables import make_graphed_callables
     from flambeau.cuda._properties import _CudaDeviceProperties as _CudaDeviceProperties
     from flambeau.cuda.graphs import CUDAGraph, export_dot, export_graph_data, graph
     from flambeau.cuda.green_contexts import GreenContext
@@ -235,6 +236,7 @@ __all__ = [
     "is_tf32_supported",
     "jiterator",
     "list_gpu_processes",
+    "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
@@ -296,6 +298,7 @@ _LATER = {
     "export_dot": "flambeau.cuda.graphs",
     "export_graph_data": "flambeau.cuda.graphs",
     "graph": "flambeau.cuda.graphs",
+    "make_graphed_callables": "flambeau.cuda._graphed_callables",
     "GreenContext": "flambeau.cuda.green_contexts",
 }
 _LATER_MODULES = (

@@ -3,11 +3,58 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
+from typing import TYPE_CHECKING, Any
 
 from flambeau import amp
+from flambeau.runtime import _dtype
 
-__all__ = ["GradScaler", "amp_definitely_not_available"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flambeau.runtime._dtype import dtype
+
+__all__ = [
+    "GradScaler",
+    "amp_definitely_not_available",
+    "autocast",
+    "custom_bwd",
+    "custom_fwd",
+]
+
+
+def _warn(old: str, new: str) -> None:
+    warnings.warn(
+        f"`torch.cuda.amp.{old}` is deprecated. Please use `torch.amp.{new}` instead.",
+        FutureWarning,
+        stacklevel=3,
+    )
+
+
+class autocast(amp.autocast):  # noqa: N801 - torch's name
+    """`flambeau.amp.autocast` for CUDA, under its older name."""
+
+    def __init__(
+        self,
+        enabled: bool = True,
+        dtype: dtype = _dtype.dtypes["float16"],
+        cache_enabled: bool = True,
+    ) -> None:
+        _warn("autocast(args...)", "autocast('cuda', args...)")
+        super().__init__("cuda", dtype, enabled, cache_enabled)
+
+
+def custom_fwd(fwd: Callable[..., Any] | None = None, *, cast_inputs: dtype | None = None) -> Any:
+    """`flambeau.amp.custom_fwd` for CUDA, under its older name."""
+    _warn("custom_fwd(args...)", "custom_fwd(args..., device_type='cuda')")
+    return functools.partial(amp.custom_fwd, device_type="cuda")(fwd, cast_inputs=cast_inputs)
+
+
+def custom_bwd(bwd: Callable[..., Any]) -> Any:
+    """`flambeau.amp.custom_bwd` for CUDA, under its older name."""
+    _warn("custom_bwd(args...)", "custom_bwd(args..., device_type='cuda')")
+    return amp.custom_bwd(bwd, device_type="cuda")
 
 
 class GradScaler(amp.GradScaler):

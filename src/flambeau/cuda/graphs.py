@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
+    from flambeau.cuda._graphed_callables import make_graphed_callables
     from flambeau.runtime._generator import Generator
     from flambeau.runtime._tensor import Tensor
 
@@ -45,6 +46,7 @@ __all__ = [
     "graph",
     "graph_pool_handle",
     "is_current_stream_capturing",
+    "make_graphed_callables",
     "register_graph_capture_end_hook",
     "register_graph_capture_start_hook",
     "register_graph_destroy_hook",
@@ -676,3 +678,11 @@ def _forget() -> None:
 
 
 lazy_init.on_forget(_forget)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "make_graphed_callables":  # it needs gradients, which graphs do not
+        from flambeau.cuda._graphed_callables import make_graphed_callables
+
+        return make_graphed_callables
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -150,13 +150,17 @@ cdef int _deliver(Pass work, Node node, int output, Tensor gradient) except -1:
     cdef int device = gradient.device_index
     cdef CUstream made_on
     cdef bint switched = False
+    cdef bint first
     cdef _state.ThreadState* state
-    if buffer is None:
+    first = buffer is None
+    if first:
         buffer = work.buffers[node] = [None] * max(len(node.results), output + 1)
     if device >= 0 and device == node.device:
         state = _state.thread_state()
         made_on = state.streams[device]
-        if made_on != node.stream:
+        if not work.accumulate and type(node) is AccumulateGrad and first:
+            node.stream, node.stream_id = made_on, state.stream_ids[device]     # it is only looked at
+        elif made_on != node.stream:
             _cross(node, gradient, device, made_on, state.stream_ids[device])
             switched = made_on != node.stream
     if buffer[output] is None:

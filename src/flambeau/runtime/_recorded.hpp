@@ -13,7 +13,7 @@ struct Recorded {
   vectorcallfunc target;     // the function's own
   PyObject *function;
   PyObject *rule;            // None until it is looked up
-  PyObject *cast;            // how autocast treats it; None until it is looked up
+  PyObject *cast;            // the name that autocast knows it by
   PyObject *dict;
   PyObject *weak_references;
   bool in_place;
@@ -100,6 +100,10 @@ inline PyObject *new_recorded(PyObject *function, bool in_place, bool elementwis
 
 inline void set_recorded_rule(PyObject *self, PyObject *rule) {
   Py_XSETREF(((Recorded *)self)->rule, Py_NewRef(rule));
+}
+
+inline void set_recorded_cast(PyObject *self, PyObject *name) {
+  Py_XSETREF(((Recorded *)self)->cast, Py_NewRef(name));
 }
 
 inline PyObject *recorded_pass(PyObject *self, PyObject *const *args, size_t nargsf,

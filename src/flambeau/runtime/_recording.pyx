@@ -31,6 +31,7 @@ cdef extern from "flambeau/runtime/_recorded.hpp" namespace "flambeau":
         bint in_place
         bint elementwise
     void set_recorded_rule(object self, object rule)
+    void set_recorded_cast(object self, object name)
     object new_recorded(object function, bint in_place, bint elementwise)
     object recorded_pass(PyObject* self, PyObject** args, size_t nargsf, PyObject* names)
 
@@ -443,6 +444,7 @@ def recorded(function, *, bint in_place=False, bint elementwise=False):
         Whether it calls one elementwise operation, which records by itself.
     """
     made = new_recorded(function, in_place, elementwise)
+    set_recorded_cast(made, getattr(function, "__name__", None))
     for name in ("__name__", "__qualname__", "__doc__", "__module__"):
         made.__dict__[name] = getattr(function, name, None)
     made.__dict__["__wrapped__"] = function
@@ -453,6 +455,7 @@ def with_rule(function, Rule rule not None, *, bint in_place=False):
     """`recorded` with a rule of one's own."""
     made = recorded(function, in_place=in_place)
     set_recorded_rule(made, rule)
+    set_recorded_cast(made, rule.name)
     return made
 
 
@@ -506,9 +509,19 @@ cdef object _caster = None
 
 
 def set_caster(caster):
-    """Have ``caster(name, args, kwargs)`` prepare the operands of recorded functions under autocast."""
+    """Have ``caster(name, args, kwargs)`` prepare the operands of recorded functions under autocast.
+
+    It gives new arguments, or None to leave them and have what the function calls cast.
+    """
     global _caster
     _caster = caster
+
+
+def set_autocast(bint active):
+    """Whether this thread's recorded functions ask the caster; returns what was so before."""
+    before = grad_state().autocast
+    grad_state().autocast = active
+    return before
 
 
 cdef object _cast_call(RecordedStruct* r, PyObject* self, PyObject** args, size_t nargsf, PyObject* names):
@@ -518,16 +531,15 @@ cdef object _cast_call(RecordedStruct* r, PyObject* self, PyObject** args, size_
     if names != NULL:
         for i in range(PyTuple_GET_SIZE(names)):
             named[(<tuple>names)[i]] = <object>args[n + i]
-    prepared = _caster(<object>r.function, given, named)
     grad_state().autocast = False
     try:
-        if prepared is None:
-            grad_state().autocast = True
-            return _without_cast(r, self, args, nargsf, names)
-        given, named = prepared
-        return (<object>self)(*given, **named)
+        prepared = _caster(<object>r.cast, given, named)
+        if prepared is not None:
+            given, named = prepared
+            return (<object>self)(*given, **named)
     finally:
         grad_state().autocast = True
+    return _without_cast(r, self, args, nargsf, names)
 
 
 cdef object _without_cast(RecordedStruct* r, PyObject* self, PyObject** args, size_t nargsf, PyObject* names):
