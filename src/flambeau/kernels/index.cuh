@@ -76,32 +76,27 @@ struct Minimum {
 // sums of the common types have instructions of their own. The parts of a complex sum are two sums.
 template <class Op, class T> __device__ inline void atomic_combine(T *address, T value) {
   typedef typename arithmetic<T>::type A;
-  if constexpr (complex_of<T>::is && same<Op, Plus>::value) {
+  constexpr bool adds = same<Op, Plus>::value;
+  if constexpr (complex_of<T>::is && adds) {
     atomicAdd(&address->re, value.re);
     atomicAdd(&address->im, value.im);
-    return;
-  }
-  if constexpr (same<Op, Plus>::value && (same<T, float>::value || same<T, double>::value ||
-                                          same<T, int32>::value || same<T, uint32>::value ||
-                                          same<T, uint64>::value)) {
+  } else if constexpr (adds && (same<T, float>::value || same<T, double>::value ||
+                                same<T, int32>::value || same<T, uint32>::value ||
+                                same<T, uint64>::value)) {
     atomicAdd(address, value);
-    return;
-  }
-  if constexpr (same<Op, Plus>::value && same<T, int64>::value) {
+  } else if constexpr (adds && same<T, int64>::value) {
     atomicAdd((uint64 *)address, (uint64)value);
-    return;
-  }
-  static_assert(sizeof(T) <= 8, "wider elements can only be added");
-  if constexpr (sizeof(T) == 8) {
+  } else if constexpr (sizeof(T) == 8) {
     unsigned long long *word = (unsigned long long *)address, seen = *word, before;
     do {
       before = seen;
-      union { unsigned long long bits; T value; } now;
+      union Word { unsigned long long bits; T value; __device__ Word() {} } now;
       now.bits = before;
       now.value = convert<T>(Op::join(convert<A>(now.value), convert<A>(value)));
       seen = atomicCAS(word, before, now.bits);
     } while (seen != before);
   } else {
+    static_assert(sizeof(T) <= 8, "wider elements can only be added");
     const size_t byte = (size_t)address & 3;
     unsigned *word = (unsigned *)((size_t)address - byte), seen = *word, before;
     const unsigned shift = 8 * (unsigned)byte;

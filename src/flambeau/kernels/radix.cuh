@@ -114,16 +114,110 @@ __device__ inline uint32 count_before(volatile uint32 *published, int64 tile, ui
     return 0;
   }
   *mine = COUNT_TILE | count;
+  // Several are asked for at once, so that their latencies overlap; then they are taken in order.
+  enum { AHEAD = 8 };
   uint32 before = 0;
-  for (int64 t = tile - 1;; --t) {
-    uint32 seen;
-    do seen = published[t * RADIX + threadIdx.x];
-    while (seen == 0);
-    before += seen & COUNT_MASK;
-    if (seen & COUNT_PREFIX) break;
+  for (int64 t = tile - 1;; t -= AHEAD) {
+    uint32 seen[AHEAD];
+#pragma unroll
+    for (int k = 0; k < AHEAD; ++k) seen[k] = t >= k ? published[(t - k) * RADIX + threadIdx.x] : (uint32)COUNT_PREFIX;
+    bool found = false;
+#pragma unroll
+    for (int k = 0; k < AHEAD; ++k) {
+      if (found) continue;
+      while (seen[k] == 0) seen[k] = published[(t - k) * RADIX + threadIdx.x];
+      before += seen[k] & COUNT_MASK;
+      found = seen[k] & COUNT_PREFIX;
+    }
+    if (found) break;
   }
   *mine = COUNT_PREFIX | (before + count);
   return before;
+}
+
+// Ranks a thread's items among those of its warp with the same digit, in order of item and lane;
+// the digits of each warp are counted in `counts`, which is zero before.
+template <int ITEMS>
+__device__ inline void rank_in_warp(
+    const uint8 (&digits)[ITEMS], int (&ranks)[ITEMS], uint32 (*counts)[RADIX]) {
+  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+#pragma unroll
+  for (int k = 0; k < ITEMS; ++k) {
+    const uint32 peers = same_digit(digits[k]);
+    const int leader = __ffs(peers) - 1;
+    uint32 before = 0;
+    if (lane == leader) {
+      before = counts[warp][digits[k]];
+      counts[warp][digits[k]] = before + __popc(peers);
+    }
+    __syncwarp();
+    before = __shfl_sync(0xffffffffu, before, leader);
+    ranks[k] = before + __popc(peers & ((1u << lane) - 1));
+  }
+}
+
+// From counts to where each warp's digits begin in the block; how many there are of digit t, and
+// where it begins.
+__device__ inline uint32 starts_in_block(uint32 (*counts)[RADIX], uint32 &start) {
+  const int t = threadIdx.x;
+  uint32 count = 0;
+#pragma unroll
+  for (int w = 0; w < RADIX_WARPS; ++w) {
+    const uint32 here = counts[w][t];
+    counts[w][t] = count;
+    count += here;
+  }
+  start = exclusive_digit_sum(count);
+#pragma unroll
+  for (int w = 0; w < RADIX_WARPS; ++w) counts[w][t] += start;
+  return count;
+}
+
+// A block sorts a row of at most RADIX_THREADS * ITEMS elements in its shared memory.
+template <class In, bool descending, int ITEMS>
+__device__ inline void radix_row(In *keys_out, int64 *indices, const In *in, int32 n) {
+  __shared__ uint32 counts[RADIX_WARPS][RADIX];
+  __shared__ alignas(16) In keys_shared[RADIX_THREADS * ITEMS];
+  __shared__ uint16 places_shared[RADIX_THREADS * ITEMS];
+  const int t = threadIdx.x, own = t / 32 * 32 * ITEMS + (t & 31);
+  in += (int64)blockIdx.x * n, keys_out += (int64)blockIdx.x * n, indices += (int64)blockIdx.x * n;
+  In keys[ITEMS];
+  uint16 places[ITEMS];
+#pragma unroll
+  for (int k = 0; k < ITEMS; ++k) {
+    places[k] = (uint16)(own + k * 32);
+    if (places[k] < n) keys[k] = in[places[k]];
+  }
+#pragma unroll 1
+  for (int pass = 0; pass < (int)sizeof(In); ++pass) {
+#pragma unroll
+    for (int w = 0; w < RADIX_WARPS; ++w) counts[w][t] = 0;
+    __syncthreads();
+    uint8 digits[ITEMS];
+    int ranks[ITEMS];
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k)  // what is no element stays behind all, being behind them now
+      digits[k] = own + k * 32 < n ? digit_of<In, descending>(keys[k], pass) : RADIX - 1;
+    rank_in_warp(digits, ranks, counts);
+    __syncthreads();
+    uint32 start;
+    starts_in_block(counts, start);
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+      const int rank = ranks[k] + counts[t / 32][digits[k]];
+      keys_shared[rank] = keys[k], places_shared[rank] = places[k];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) keys[k] = keys_shared[own + k * 32], places[k] = places_shared[own + k * 32];
+  }
+#pragma unroll
+  for (int k = 0; k < ITEMS; ++k) {
+    if (own + k * 32 >= n) continue;
+    keys_out[own + k * 32] = keys[k];
+    indices[own + k * 32] = places[k];
+  }
 }
 
 // positions NULL: those of a fresh row. Either positions_out or, in the last pass, indices is written.
@@ -148,44 +242,24 @@ __device__ inline void radix_pass(
   const int own = warp * 32 * RADIX_ITEMS + lane;  // then every 32nd: order by item, then by lane
 
   In keys[RADIX_ITEMS];
+  uint8 digits[RADIX_ITEMS];
   int ranks[RADIX_ITEMS];
 #pragma unroll
   for (int k = 0; k < RADIX_ITEMS; ++k)
     if (own + k * 32 < size) keys[k] = in[base + own + k * 32];
 #pragma unroll
-  for (int k = 0; k < RADIX_ITEMS; ++k) {
-    // Behind the end the greatest digit ranks last, and is not written.
-    const int digit = own + k * 32 < size ? digit_of<In, descending>(keys[k], pass) : RADIX - 1;
-    const uint32 peers = same_digit(digit);
-    const int leader = __ffs(peers) - 1;
-    uint32 before = 0;
-    if (lane == leader) {
-      before = counts[warp][digit];
-      counts[warp][digit] = before + __popc(peers);
-    }
-    __syncwarp();
-    before = __shfl_sync(0xffffffffu, before, leader);
-    ranks[k] = before + __popc(peers & ((1u << lane) - 1));
-  }
+  for (int k = 0; k < RADIX_ITEMS; ++k)  // behind the end the greatest digit, which is not written
+    digits[k] = own + k * 32 < size ? digit_of<In, descending>(keys[k], pass) : RADIX - 1;
+  rank_in_warp(digits, ranks, counts);
   __syncthreads();
-
-  uint32 count = 0;  // of digit t
-#pragma unroll
-  for (int w = 0; w < RADIX_WARPS; ++w) {
-    const uint32 here = counts[w][t];
-    counts[w][t] = count;
-    count += here;
-  }
-  const uint32 start = exclusive_digit_sum(count);
-#pragma unroll
-  for (int w = 0; w < RADIX_WARPS; ++w) counts[w][t] += start;
+  uint32 start;
+  const uint32 count = starts_in_block(counts, start);
   offsets[t] = starts[pass * RADIX + t] + count_before(published, tile, count) - start;
   __syncthreads();
 
 #pragma unroll
   for (int k = 0; k < RADIX_ITEMS; ++k) {
-    const int digit = own + k * 32 < size ? digit_of<In, descending>(keys[k], pass) : RADIX - 1;
-    ranks[k] += counts[warp][digit];
+    ranks[k] += counts[warp][digits[k]];
     if (own + k * 32 < size) keys_shared[ranks[k]] = keys[k];
   }
   __syncthreads();

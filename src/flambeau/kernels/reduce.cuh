@@ -36,21 +36,23 @@ template <class Index> __device__ inline Index input_offset(Index i, const Layou
   return offset;
 }
 
-// By one thread: elements first, first + step, ... before last. Four states keep four loads in flight.
+// By one thread: elements first, first + step, ... before last. Eight loads are in flight.
 template <class Op, class In>
 __device__ inline typename Op::State reduce_range(
     const In *in, const ReduceShape &shape, int64 first, int64 last, int64 step) {
+  enum { LOADS = 8 };
   typename Op::State states[4] = {Op::start(), Op::start(), Op::start(), Op::start()};
   int64 i = first;
   if (shape.reduced.ndim == 1) {
     const int64 stride = shape.reduced.strides[0][0];
 #pragma unroll 1
-    for (; i + 3 * step < last; i += 4 * step) {
-      In loaded[4];
+    for (; i + (LOADS - 1) * step < last; i += LOADS * step) {
+      In loaded[LOADS];
 #pragma unroll
-      for (int u = 0; u < 4; ++u) loaded[u] = in[(i + u * step) * stride];
+      for (int u = 0; u < LOADS; ++u) loaded[u] = in[(i + u * step) * stride];
 #pragma unroll
-      for (int u = 0; u < 4; ++u) states[u] = Op::add(states[u], loaded[u], i + u * step);
+      for (int u = 0; u < LOADS; ++u)
+        states[u % 4] = Op::add(states[u % 4], loaded[u], i + u * step);
     }
   }
 #pragma unroll 1
@@ -112,18 +114,23 @@ __device__ inline typename Op::State reduce_shared(
   return reduce_range<Op>(in, shape, first + lane, last, width);
 }
 
+template <class State> __device__ inline State shuffle_down(State state, int distance) {
+  enum { WORDS = (sizeof(State) + 3) / 4 };
+  union Words { State state; uint32 word[WORDS]; __device__ Words() {} } from, to;
+  from.word[WORDS - 1] = 0;
+  from.state = state;
+#pragma unroll
+  for (int w = 0; w < WORDS; ++w)
+    to.word[w] = __shfl_down_sync(0xffffffffu, from.word[w], distance);
+  return to.state;
+}
+
 // Lane 0 of each warp gets the joined state of the warp.
 template <class Op> __device__ inline typename Op::State reduce_warp(typename Op::State state) {
-  FLAMBEAU_SHARED(typename Op::State, states, REDUCE_THREADS);
-  const int t = threadIdx.x, lane = t & 31;
-  states[t] = state;
-  __syncwarp();
-#pragma unroll 1
-  for (int width = 16; width > 0; width /= 2) {
-    if (lane < width) states[t] = Op::join(states[t], states[t + width]);
-    __syncwarp();
-  }
-  return states[t - lane];
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+    state = Op::join(state, shuffle_down(state, distance));
+  return state;
 }
 
 // Thread 0 gets the joined state of the block.
@@ -286,26 +293,27 @@ template <class A, class In, class Out> struct SmallestValue : ExtremeValue<A, I
 // The extreme and its first position; a NaN beats every number, the first NaN wins.
 template <class A, class In, class Out, bool largest> struct Extreme {
   struct State { A value; int64 index; };
+  // An index of -1 stands for elements that are all as low as can be: the first one is the answer.
   __device__ static State start() { return {largest ? lowest<A>() : highest<A>(), -1}; }
-  __device__ static bool beats(A a, A b) { return largest ? a > b : a < b; }
+  __device__ static bool beats(A a, A b) {
+    const bool no_better = largest ? a <= b : a >= b;  // false with a NaN on either side
+    return !no_better && !is_nan(b);
+  }
   // Positions only grow while elements are added, so an equal one never replaces an earlier one.
   __device__ static State add(State s, In x, int64 i) {
     const A value = convert<A>(x);
-    const bool better = beats(value, s.value) || (is_nan(value) && !is_nan(s.value));
-    return s.index < 0 || better ? State{value, i} : s;
+    const bool better = beats(value, s.value);
+    s.value = better ? value : s.value;
+    s.index = better ? i : s.index;
+    return s;
   }
   __device__ static State join(State a, State b) {
-    if (a.index < 0) return b;
-    if (b.index < 0) return a;
-    const bool a_nan = is_nan(a.value), b_nan = is_nan(b.value);
-    bool take_b;
-    if (a_nan || b_nan) take_b = b_nan && (!a_nan || b.index < a.index);
-    else take_b = beats(b.value, a.value) || (a.value == b.value && b.index < a.index);
-    return take_b ? b : a;
+    const bool tie = a.value == b.value || (is_nan(a.value) && is_nan(b.value));
+    return tie ? ((uint64)b.index < (uint64)a.index ? b : a) : beats(b.value, a.value) ? b : a;
   }
   __device__ static void write(State s, int64, Out *out, int64 *out_index, int64 o) {
     if (out) out[o] = convert<Out>(s.value);
-    if (out_index) out_index[o] = s.index;
+    if (out_index) out_index[o] = s.index < 0 ? 0 : s.index;
   }
 };
 template <class A, class In, class Out> struct Largest : Extreme<A, In, Out, true> {};

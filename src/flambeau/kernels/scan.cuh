@@ -191,35 +191,56 @@ __device__ inline typename Op::State look_back(
   return before;
 }
 
+// Elements of a thread where one long row is shared: as many as the block's shared memory exchanges.
+template <class In, class Out> constexpr int single_items =
+    128 / (sizeof(In) > sizeof(Out) ? (int)sizeof(In) : (int)sizeof(Out)) > 32
+        ? 32 : 128 / (sizeof(In) > sizeof(Out) ? (int)sizeof(In) : (int)sizeof(Out));
+
+// One word in 33 is left out, so that threads that stand ITEMS apart meet different banks.
+__device__ inline int spread(int i) { return i + i / 32; }
+
 // counter and flags are zero at the start. Tiles are taken in order, so a tile's predecessors run.
 template <class Op, class In, class Out>
 __device__ inline void scan_single(
     Out *out, int64 *where, const In *in, int64 n, uint32 *counter, uint32 *flags,
     typename Op::State *totals, typename Op::State *prefixes) {
-  enum { ITEMS = scan_items<In>, TILE = SCAN_THREADS * ITEMS };
+  enum { ITEMS = Op::POSITIONS ? 8 : single_items<In, Out>, TILE = SCAN_THREADS * ITEMS };
+  enum { WIDEST = sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out) };
   typedef typename Op::State State;
+  __shared__ alignas(16) unsigned char exchange[WIDEST * (TILE + TILE / 32)];
+  In *const loaded = (In *)exchange;
+  Out *const scanned = (Out *)exchange;
   __shared__ uint32 taken;
   FLAMBEAU_SHARED(State, shared_before, 1);
-  if (threadIdx.x == 0) taken = atomicAdd(counter, 1u);
+  const int t = threadIdx.x;
+  if (t == 0) taken = atomicAdd(counter, 1u);
   __syncthreads();
-  const int64 tile = taken;
-  const int64 first = tile * TILE + threadIdx.x * ITEMS;
+  const int64 tile = taken, base = tile * TILE, rest = n - base;
+  const int size = rest < TILE ? (int)rest : (int)TILE;
   In items[ITEMS];
-  load_items(items, in, first, n);
-  State states[ITEMS], whole;
 #pragma unroll
   for (int k = 0; k < ITEMS; ++k)
-    states[k] = first + k < n ? Op::load(items[k], first + k) : Op::start();
+    if (k * SCAN_THREADS + t < size) items[k] = in[base + k * SCAN_THREADS + t];
+#pragma unroll
+  for (int k = 0; k < ITEMS; ++k)
+    if (k * SCAN_THREADS + t < size) loaded[spread(k * SCAN_THREADS + t)] = items[k];
+  __syncthreads();
+  State states[ITEMS], whole;
+#pragma unroll
+  for (int k = 0; k < ITEMS; ++k) {
+    const int at = t * ITEMS + k;
+    states[k] = at < size ? Op::load(loaded[spread(at)], base + at) : Op::start();
+  }
   const State inside = scan_tile<Op, ITEMS, SCAN_THREADS>(states, whole);
-  if (threadIdx.x < 32) {
+  if (t < 32) {
     const TileStates<State> tiles = {totals, prefixes, flags};
-    if (threadIdx.x == 0 && tile > 0) {
+    if (t == 0 && tile > 0) {
       totals[tile] = whole;
       __threadfence();
       tiles.flags[tile] = TILE_TOTAL;
     }
     const State before = look_back<Op>(tiles, tile);
-    if (threadIdx.x == 0) {
+    if (t == 0) {
       prefixes[tile] = Op::join(before, whole);
       __threadfence();
       tiles.flags[tile] = TILE_PREFIX;
@@ -227,7 +248,17 @@ __device__ inline void scan_single(
     }
   }
   __syncthreads();
-  store_items<Op>(states, Op::join(shared_before[0], inside), out, where, first, n);
+  const State before = Op::join(shared_before[0], inside);
+#pragma unroll
+  for (int k = 0; k < ITEMS; ++k) {
+    const int at = t * ITEMS + k;
+    if (at < size) Op::store(Op::join(before, states[k]), scanned + (spread(at) - at), where + base, at);
+  }
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < ITEMS; ++k)
+    if (k * SCAN_THREADS + t < size)
+      out[base + k * SCAN_THREADS + t] = scanned[spread(k * SCAN_THREADS + t)];
 }
 
 // (outer, n, inner), contiguous; a thread for each pair of outer and inner.

@@ -120,6 +120,8 @@ template <class R> __device__ inline complex<R> acosh(complex<R> x) {
 }
 template <class R> __device__ inline complex<R> asinh(complex<R> x) { return over_i(asin(times_i(x))); }
 template <class R> __device__ inline complex<R> atanh(complex<R> x) {
+  if (::isinf(x.re) || ::isinf(x.im))
+    return complex<R>(::copysign(R(0), x.re), ::copysign(R(1.57079632679489661923), x.im));
   const R square = x.im * x.im, top = (R(1) + x.re) * (R(1) + x.re) + square;
   const R bottom = (R(1) - x.re) * (R(1) - x.re) + square;
   return complex<R>(R(0.25) * (::log(top) - ::log(bottom)),

@@ -59,6 +59,10 @@ def _scatter_reduce_(
         raise RuntimeError(
             f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}."
         )
+    if self.is_complex() and reduce not in {"sum", "mean"}:
+        raise NotImplementedError(
+            f"\"scatter_reduce\" with {reduce} is not implemented for complex tensors"
+        )
     if not include_self:
         _scatter("scatter_reduce", self, dim, index, _identity(reduce, self.dtype), "write")
     _scatter("scatter_reduce", self, dim, index, src, _ACTIONS[reduce])

@@ -64,21 +64,19 @@ FLAMBEAU_KERNEL({THREADS}) scan(Out *out, int64 *where, const In *in, {parameter
 """
 
 
-def _items(out: Tensor, rows: Tensor) -> int:
-    """Elements of a thread where a row is shared by blocks: single_items of scan.cuh."""
-    return min(32, 128 // max(out.dtype.itemsize, rows.dtype.itemsize))
-
-
-def _scan_single(source: str, out: Tensor, where: Any, rows: Tensor, state_bytes: int) -> None:
+def _scan_single(source: str, out: Tensor, where: Tensor, row: Tensor, positions: bool) -> None:
     """Scan one long row with blocks that look back at each other's tiles."""
-    device, n = rows.get_device(), rows.numel()
-    tiles = -(-n // (THREADS * _items(out, rows)))
-    words = empty((tiles + 1,), dtype=_INT32, device=rows.device).zero_()
-    states = empty((2, tiles * state_bytes), dtype=_UINT8, device=rows.device)
+    device, n = row.get_device(), row.numel()
+    widest = max(out.dtype.itemsize, row.dtype.itemsize)
+    items = 8 if positions else min(32, 128 // widest)  # of a thread, as in scan_single
+    tiles = -(-n // (THREADS * items))
+    words = empty((tiles + 1,), dtype=_INT32, device=row.device).zero_()
+    state_bytes = 16 if positions else max(8, out.dtype.itemsize)
+    states = empty((2, tiles * state_bytes), dtype=_UINT8, device=row.device)
     made = kernel(source, "scan", "PPRqPPPP", device)
     made(
         device, (tiles, 1, 1), (THREADS, 1, 1), 0,
-        out, where, rows, n, words[:1], words[1:], states[0], states[1],
+        out, where, row, n, words[:1], words[1:], states[0], states[1],
     )  # fmt: skip
 
 
@@ -101,10 +99,9 @@ def _scan_device(name: str, input: Tensor, dim: int, out: Tensor, where: Tensor 
         return
     if n >= _LONG_ROW and lines < _FEW_ROWS and not determinism.fixed_order_wanted(out.dtype):
         source = _scan_source(name, *codes, "single")
-        state = 16 if where is not None or out.dtype.itemsize == 16 else 8
         for k in range(lines):
             row, places, values = (t.reshape(lines, n)[k] for t in (out, positions, input))
-            _scan_single(source, row, places, values, state)
+            _scan_single(source, row, places, values, where is not None)
         return
     variant = "warps" if n <= _SHORT_ROW else "blocks"
     made = kernel(_scan_source(name, *codes, variant), "scan", "PPRqq", device)

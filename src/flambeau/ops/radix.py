@@ -10,9 +10,10 @@ from flambeau.ops.common import THREADS, kernel, new_like
 from flambeau.runtime import _dtype
 from flambeau.runtime._tensor import Tensor, empty
 
-__all__ = ["LEAST", "MOST", "sort_row"]
+__all__ = ["LEAST", "LEAST_OF_A_BLOCK", "MOST", "MOST_OF_A_BLOCK", "sort_row", "sort_rows"]
 
-LEAST, MOST = 1 << 13, 1 << 30  # lengths of rows that are sorted this way
+LEAST, MOST = 1 << 13, 1 << 30  # lengths of rows that `sort_row` is for
+LEAST_OF_A_BLOCK, MOST_OF_A_BLOCK = 257, 4096  # and those that `sort_rows` is for
 _RADIX, _TILE = 256, 4096  # RADIX and RADIX_TILE of radix.cuh
 _COUNTING_BLOCKS = 1056
 _INT32, _INT64 = _dtype.dtypes["int32"], _dtype.dtypes["int64"]
@@ -39,6 +40,28 @@ FLAMBEAU_KERNEL({THREADS}) pass(Key *keys_out, int32 *positions_out, int64 *indi
                            counter, published);
 }}
 """
+
+
+@functools.cache
+def _rows_source(code: int, descending: bool, items: int) -> str:
+    order = "true" if descending else "false"
+    return f"""#include "radix.cuh"
+typedef {cuda_type(code)} Key;
+FLAMBEAU_KERNEL({THREADS}) rows(Key *keys_out, int64 *indices, const Key *in, int32 n) {{
+  FLAMBEAU_GRID_WAIT();
+  radix_row<Key, {order}, {items}>(keys_out, indices, in, n);
+}}
+"""
+
+
+def sort_rows(rows: Tensor, descending: bool, keys: Tensor, indices: Tensor) -> None:
+    """Sort rows of at most `MOST_OF_A_BLOCK` elements, each by a block; otherwise as `sort_row`."""
+    n = rows.shape[-1]
+    items = 4 if n <= 4 * THREADS else 16
+    source, device = _rows_source(rows.dtype.code, descending, items), rows.get_device()
+    made = kernel(source, "rows", "PPRi", device)
+    grid = (rows.numel() // n, 1, 1)
+    made(device, grid, (THREADS, 1, 1), 0, keys, indices, rows, n)
 
 
 def sort_row(

@@ -86,7 +86,11 @@ def _sorted(input: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor]:
         return host_reductions.sort(input, dim, descending)
     rows = input.movedim(dim, -1).contiguous()
     n = rows.shape[-1]
-    if radix.LEAST <= n <= radix.MOST and rows.numel() // n <= max(4, n // _ROW_WORK):
+    if radix.LEAST_OF_A_BLOCK <= n <= radix.MOST_OF_A_BLOCK:
+        keys, indices = new_like(rows, rows.shape), new_like(rows, rows.shape, _INT64)
+        if rows.numel():
+            radix.sort_rows(rows, descending, keys, indices)
+    elif radix.LEAST <= n <= radix.MOST and rows.numel() // n <= max(4, n // _ROW_WORK):
         keys, indices = new_like(rows, rows.shape), new_like(rows, rows.shape, _INT64)
         whole = [part.reshape(-1, n) for part in (rows, keys, indices)]
         for row, sorted_row, places in zip(*whole, strict=True):

@@ -60,6 +60,7 @@ inline ReduceVariant plan_reduction(ReduceShape &shape, bool across) {
   }
   if (shape.count <= 16) return PER_THREAD;
   if (shape.count <= 1024 && shape.outputs >= 64) return PER_WARP;
+  if (shape.count <= 8192 && shape.outputs >= 8 * FULL) return PER_WARP;
   if (shape.count > 2 * LEAST && shape.outputs < FULL / 2)
     shape.slices = std::min(shape.count / LEAST, FULL / shape.outputs);
   return PER_BLOCK;
