@@ -148,7 +148,7 @@ def test_buffers_are_registered_once() -> None:
     with pytest.raises(RuntimeError, match="cuFileBufRegister failed"):
         gds_register_buffer(storage)
     gds_deregister_buffer(storage)
-    with pytest.raises(RuntimeError, match="cuFileBufDeregister failed: .*lookup failure"):
+    with pytest.raises(RuntimeError, match=r"cuFileBufDeregister failed: .*lookup failure"):
         gds_deregister_buffer(storage)
 
 

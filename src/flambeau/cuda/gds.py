@@ -148,7 +148,9 @@ class GdsFile:
     fd : int
         The file descriptor; -1 once closed.
     handle : int or None
-        cuFile's handle; None while it is not registered.
+        cuFile's handle; None while it is not registered, and where cuFile refuses the file.
+    refusal : str or None
+        Why cuFile cannot be used for this file, which then goes through page-locked memory.
 
     Raises
     ------
@@ -175,6 +177,7 @@ class GdsFile:
         self.flags = operator.index(flags)
         self.fd = -1
         self.handle: int | None = None
+        self.refusal: str | None = None
         self._registered = False
         self._open_handles: dict[int, Files] = {}
         self.fd, self._direct = _open(os.fspath(filename), self.flags)
@@ -191,7 +194,7 @@ class GdsFile:
 
         ``"direct"`` from the disk to the GPU; ``"compat"`` through cuFile's own host memory, where
         the file or the system does not allow more; ``"bounce"`` through page-locked memory of ours,
-        where cuFile cannot be used at all.
+        where cuFile cannot be used at all: see `refusal`.
         """
         if self.handle is None:
             return "bounce"
@@ -205,19 +208,17 @@ class GdsFile:
         ------
         FileStateError
             It is registered already; it is an `AssertionError` and a `RuntimeError`.
-        RuntimeError
-            cuFile refuses.
         """
         self._require_open()
         if self._registered:
             raise FileStateError("cannot register: the file handle is already registered")
         files = _files()
-        if files.trouble() is None:
+        self.refusal = files.trouble()
+        if self.refusal is None:
             try:
                 self.handle = files.open(self.fd)
             except RuntimeError as error:
-                if "not supported" not in str(error):
-                    raise RuntimeError(f"cuFileHandleRegister failed: {error}") from error
+                self.refusal = f"cuFileHandleRegister failed: {error}"
             else:
                 self._open_handles[self.handle] = files
         self._registered = True

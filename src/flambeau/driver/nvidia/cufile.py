@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from pathlib import Path
@@ -38,6 +39,7 @@ class NvidiaFiles:
         except ImportError as error:
             return f"cuda-bindings has no cuFile here ({error})"
         try:
+            self._allow_detours(cufile)
             cufile.driver_open()
         except RuntimeError as error:  # what the search for a library raises
             first = str(error).partition("\n")[0]
@@ -46,6 +48,18 @@ class NvidiaFiles:
             return f"cuFile does not start ({error}); /etc/cufile.json configures it"
         self._library = cufile
         return None
+
+    @staticmethod
+    def _allow_detours(cufile: Any) -> None:
+        """Let cuFile use host memory where it cannot do without, unless a configuration says."""
+        own = os.environ.get("CUFILE_ENV_PATH_JSON") or Path("/etc/cufile.json").exists()
+        if own or "CUFILE_ALLOW_COMPAT_MODE" in os.environ:
+            return
+        try:
+            which = cufile.BoolConfigParameter.PROPERTIES_ALLOW_COMPAT_MODE
+            cufile.set_parameter_bool(which, True)
+        except (AttributeError, cufile.cuFileError):
+            return  # an older library, which does so by itself
 
     def _call(self, function: Callable[[Any], Any]) -> Any:
         trouble = self.trouble()
@@ -83,6 +97,7 @@ class NvidiaFiles:
 
         def register(library: Any) -> int:
             about = library.Descr()
+            ctypes.memset(about.ptr, 0, library.descr_dtype.itemsize)  # not all versions do
             about.type = _OPAQUE_DESCRIPTOR
             about.handle.fd = descriptor
             return int(library.handle_register(about.ptr))

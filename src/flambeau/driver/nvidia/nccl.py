@@ -88,7 +88,7 @@ class NvidiaCollectives:
         with _translated(f"ncclCommInitAll on devices {list(devices)}") as nccl:
             handles = nccl.comm_init_all(len(devices), list(devices))
         return [
-            NvidiaCommunicator(int(handle), i, len(devices), device, timeout, watched=False)
+            NvidiaCommunicator(handle, i, len(devices), device, timeout, watched=False)
             for i, (handle, device) in enumerate(zip(handles, devices, strict=True))
         ]
 
@@ -124,7 +124,7 @@ class NvidiaCommunicator:
     Parameters
     ----------
     handle
-        ``ncclComm_t``.
+        What nccl4py has for an ``ncclComm_t``.
     rank, ranks, device
         Its number, how many there are, its GPU.
     timeout
@@ -134,12 +134,12 @@ class NvidiaCommunicator:
     """
 
     def __init__(
-        self, handle: int, rank: int, ranks: int, device: int, timeout: float, *, watched: bool
+        self, handle: Any, rank: int, ranks: int, device: int, timeout: float, *, watched: bool
     ) -> None:
         self.rank = rank
         self.ranks = ranks
         self.device = device
-        self._handle = handle
+        self._handle: Any = handle  # None once it is gone
         self._timeout = timeout
         self._failure: str | None = None
         self._lock = threading.Lock()
@@ -174,7 +174,7 @@ class NvidiaCommunicator:
         self._call("reduce_scatter", send, receive, count, dtype, op, stream=stream)
 
     def _call(self, name: str, *arguments: int, stream: int) -> None:
-        if self._failure is not None or not self._handle:
+        if self._failure is not None or self._handle is None:
             raise CollectiveError(
                 f"this communicator cannot be used any more: {self._failure or 'it was destroyed'}"
             )
@@ -216,7 +216,7 @@ class NvidiaCommunicator:
     def check(self) -> None:
         """Give up if NCCL has noticed a failure."""
         with self._lock:
-            if not self._handle or self._failure is not None:
+            if self._handle is None or self._failure is not None:
                 return
             state = int(_bindings().comm_get_async_error(self._handle))
         if state not in {_SUCCESS, _IN_PROGRESS}:
@@ -225,7 +225,7 @@ class NvidiaCommunicator:
     def _said(self, state: int) -> str:
         nccl = _bindings()
         text = nccl.get_error_string(state)
-        more = nccl.get_last_error(self._handle) if self._handle else ""
+        more = "" if self._handle is None else nccl.get_last_error(self._handle)
         return f"{text} ({more.strip()})" if more and more.strip() else str(text)
 
     # -- the life of a communicator
@@ -241,8 +241,8 @@ class NvidiaCommunicator:
         with self._lock:
             if self._failure is None:
                 self._failure = reason
-            handle, self._handle = self._handle, 0
-        if handle:
+            handle, self._handle = self._handle, None
+        if handle is not None:
             print(f"flambeau: NCCL communicator aborted: {reason}", file=sys.stderr)
             _bindings().comm_abort(handle)
 
@@ -253,7 +253,7 @@ class NvidiaCommunicator:
     def destroy(self) -> None:
         """Free it."""
         with self._lock:
-            handle, self._handle = self._handle, 0
-        if handle:
+            handle, self._handle = self._handle, None
+        if handle is not None:
             with _translated("ncclCommDestroy") as nccl:
                 nccl.comm_destroy(handle)

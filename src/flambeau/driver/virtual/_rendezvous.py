@@ -332,6 +332,7 @@ def _locked(path: Path) -> Iterator[int]:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield file
     finally:
+        fcntl.flock(file, fcntl.LOCK_UN)  # closing is not enough: it may be mapped
         os.close(file)
 
 
@@ -373,12 +374,24 @@ def _wait_for_all(
             )
         time.sleep(pause)
         pause = min(2 * pause, 0.02)
+    _check_descriptions(table, rank)
+
+
+def _check_descriptions(table: Table, rank: int) -> None:
+    """Refuse ranks that were told of other numbers, or share a GPU, as NCCL does."""
+    seen: dict[int, int] = {}
     for i in range(table.ranks):
-        if table.description(i).ranks != table.ranks:
+        about = table.description(i)
+        if about.ranks != table.ranks:
             raise CollectiveError(
-                f"rank {rank} was told of {table.ranks} ranks, rank {i} of "
-                f"{table.description(i).ranks}"
+                f"rank {rank} was told of {table.ranks} ranks, rank {i} of {about.ranks}"
             )
+        if about.device in seen:
+            raise CollectiveError(
+                f"Duplicate GPU detected: ranks {seen[about.device]} and {i} are both on GPU "
+                f"{about.device}; give each rank its own, with torch.cuda.set_device"
+            )
+        seen[about.device] = i
 
 
 def _check_alive(table: Table, missing: Sequence[int]) -> None:

@@ -46,7 +46,7 @@ _traffic_lock = threading.Lock()
 
 
 def link_traffic() -> dict[tuple[int, int], int]:
-    """Bytes that collectives have sent from a device to the next in its ring, since the start."""
+    """Bytes that collectives of this process have sent from GPU to GPU, by physical indices."""
     with _traffic_lock:
         return dict(_traffic)
 
@@ -58,10 +58,13 @@ class VirtualCollectives:
     ----------
     peer_bandwidths
         Of each device's link, in bytes per second, by ordinal.
+    physical
+        Each device's index before ``CUDA_VISIBLE_DEVICES``, by ordinal.
     """
 
-    def __init__(self, peer_bandwidths: Sequence[float]) -> None:
+    def __init__(self, peer_bandwidths: Sequence[float], physical: Sequence[int]) -> None:
         self._bandwidths = tuple(peer_bandwidths)
+        self._physical = tuple(physical)
 
     def version(self) -> tuple[int, int, int]:
         """Major, minor and patch."""
@@ -75,12 +78,12 @@ class VirtualCollectives:
         self, ranks: int, unique_id: bytes, rank: int, device: int, timeout: float
     ) -> VirtualCommunicator:
         """Become a rank; returns when all have."""
-        place = join(ranks, unique_id, rank, device, timeout)
+        place = join(ranks, unique_id, rank, self._physical[device], timeout)
         return self._make(place, rank, device, timeout)
 
     def join_all(self, devices: Sequence[int], timeout: float) -> list[VirtualCommunicator]:
         """All ranks of a communicator at once, one on each device."""
-        place = join_locally(devices)
+        place = join_locally([self._physical[device] for device in devices])
         return [self._make(place, i, device, timeout) for i, device in enumerate(devices)]
 
     def group(self) -> AbstractContextManager[None]:
@@ -231,7 +234,7 @@ class VirtualCommunicator:
         sent = bytes_over_link(call, self.rank, self.ranks)
         self.sent_bytes += sent
         if sent:
-            link = self.device, others[(self.rank + 1) % self.ranks].device
+            link = others[self.rank].device, others[(self.rank + 1) % self.ranks].device
             with _traffic_lock:
                 _traffic[link] += sent
         bandwidth = min(other.bandwidth for other in others)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from flambeau.driver.contract import Collectives, Feature, Files, GreenContexts
     from flambeau.driver.virtual.config import Plan
     from flambeau.driver.virtual.libraries import VirtualLibraries
-    from flambeau.driver.virtual.models import DeviceModel
 
 __all__ = ["VirtualDriver"]
 
@@ -63,14 +62,17 @@ class VirtualDriver:
         """Collectives over the modelled links."""
         from flambeau.driver.virtual.collectives import VirtualCollectives
 
-        return VirtualCollectives([model.peer_bandwidth for model in self._visible_models()])
+        models = self.plan.models
+        visible = self._visible()
+        return VirtualCollectives([models[index].peer_bandwidth for index in visible], visible)
 
     @functools.cached_property
     def green_contexts(self) -> GreenContexts:
         """Contexts whose kernels take their part of a device's time."""
         from flambeau.driver.virtual.green_context import VirtualGreenContexts
 
-        return VirtualGreenContexts([model.multiprocessors for model in self._visible_models()])
+        models = self.plan.models
+        return VirtualGreenContexts([models[index].multiprocessors for index in self._visible()])
 
     @functools.cached_property
     def files(self) -> Files:
@@ -79,12 +81,11 @@ class VirtualDriver:
 
         return VirtualFiles()
 
-    def _visible_models(self) -> list[DeviceModel]:
-        """The models of the devices that this process sees, by ordinal."""
+    def _visible(self) -> list[int]:
+        """The physical indices of the devices that this process sees, by ordinal."""
         models = self.plan.models
         uuids = [_machine.device_uuid(model.name, i) for i, model in enumerate(models)]
-        visible = _machine.visible_devices(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
-        return [models[index] for index in visible]
+        return _machine.visible_devices(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
 
     def table(self) -> int:
         """The address of the machine's table of entries."""
