@@ -13,7 +13,7 @@ import pytest
 import flambeau as torch
 from flambeau.profiler import ProfilerAction, ProfilerActivity, profile, record_function, schedule
 from flambeau.runtime import observers
-from support import TWO_VIRTUAL, run_script
+from support import TWO_VIRTUAL, needs_no_driver, run_script
 
 virtual_only = pytest.mark.skipif(
     os.environ.get("FLAMBEAU_TEST_DEVICE") == "real", reason="asks for modelled time or the machine"
@@ -425,6 +425,45 @@ class TestArguments:
         assert [n["name"] for n in nodes[1:]] == ["aten::mul"]
         assert nodes[1]["inputs"]["shapes"] == [[4]]
         assert nodes[1]["outputs"]["types"] == ["Tensor(float32)"]
+
+
+class TestSeveral:
+    def test_gpu_activity_is_recorded_by_one(self, gpu):
+        with profile() as outer:
+            with pytest.raises(RuntimeError, match="another profiler"):
+                profile().start()
+            with profile(activities=[ProfilerActivity.CPU]) as inner:
+                torch.ones(4, device=gpu).mul(2)
+        assert "aten::mul" in {e.name for e in inner.events()}
+        assert {"aten::mul", "mul_kernel"} <= {e.name for e in outer.events()}
+        with profile():
+            pass
+
+    def test_one_that_was_forgotten_does_not_block(self, gpu):
+        before = len(observers.callbacks_of("operation"))
+        profile().start()
+        assert len(observers.callbacks_of("operation")) == before
+        with profile() as prof:
+            torch.ones(4, device=gpu).mul(2)
+        assert "mul_kernel" in {e.name for e in prof.events()}
+
+
+@needs_no_driver
+def test_the_host_alone():
+    script = """
+        from flambeau.profiler import ProfilerActivity, profile
+        import warnings
+        with profile() as prof:
+            torch.ones(64).mul(2)
+        (op,) = [e for e in prof.events() if e.name == "aten::mul"]
+        assert torch.profiler.supported_activities() == {ProfilerActivity.CPU}
+        prof.export_chrome_trace("/dev/null")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            profile(activities=list(ProfilerActivity))
+        assert "only the CPU is" in str(caught[0].message)
+    """
+    run_script(script, env={"FLAMBEAU_VIRTUAL": None})
 
 
 class TestCost:

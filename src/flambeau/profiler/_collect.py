@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 import warnings
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from flambeau import driver
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Session", "versions"]
 
+_collecting: weakref.ref[Session] | None = None
+"""Who collects GPU activity, of which there can be one."""
 _SECOND = 10**9
 _LARGE = 1000 * _SECOND  # above it microseconds as floats begin to lose nanoseconds
 
@@ -52,6 +55,7 @@ class Session:
             self.toggle_cuda(True)
         self._begin = self.recorder.now()
         self.recorder.start(quiet=not self._cpu)
+        weakref.finalize(self, self.recorder.abandon)
 
     def toggle_cpu(self, on: bool) -> None:
         """Hear of operations, or do not."""
@@ -59,12 +63,22 @@ class Session:
 
     def toggle_cuda(self, on: bool) -> None:
         """Collect GPU activity, or do not."""
+        global _collecting
         if self._activity is None or on == self._collecting:
             return
-        self._collecting = on
         if on:
+            other = _collecting() if _collecting is not None else None
+            if other is not None and other is not self:
+                raise RuntimeError(
+                    "another profiler is recording GPU activity; stop it first, or profile "
+                    "activities=[ProfilerActivity.CPU] inside it"
+                )
             self._activity.start()
+            self._collecting = True
+            _collecting = weakref.ref(self)
         else:
+            self._collecting = False
+            _collecting = None
             found = self._activity.stop()
             self._earlier.work += found.work
             self._earlier.calls += found.calls

@@ -144,13 +144,19 @@ class Recorder:
 
     def stop(self) -> None:
         """Note no more; spans that are open end here."""
-        recorders.remove(self)
-        for kind, listener in self._listeners:
-            observers.unregister(kind, listener)
+        self.abandon()
         now = self.now()
         for span in self.spans:
             if span.end < 0:
                 span.end = now
+
+    def abandon(self) -> None:
+        """Note no more. It calls no driver, so a finalizer may do it."""
+        if self not in recorders:
+            return
+        recorders.remove(self)
+        for kind, listener in self._listeners:
+            observers.unregister(kind, listener)
 
     # --- spans
 
