@@ -487,3 +487,55 @@ def test_the_module_loads_when_it_is_asked_for() -> None:
         TWO_VIRTUAL,
     )
     assert done.lines == ["False flambeau.cuda.comm", "False"]
+
+
+# -- three and more GPUs: NCCL ---------------------------------------------------------------------
+
+THREE = """
+import numpy as np
+from flambeau.cuda import comm
+from flambeau.driver.virtual.collectives import link_traffic
+"""
+
+
+def on_three(source: str) -> list[str]:
+    import textwrap
+
+    script = THREE + textwrap.dedent(source)
+    return run_script(script, {"FLAMBEAU_VIRTUAL": "h200:4"}).lines
+
+
+def test_broadcasts_over_three_gpus_go_round_a_ring() -> None:
+    lines = on_three("""
+    x = torch.arange(6, device="cuda:0").reshape(2, 3).to(torch.complex64)
+    copies = comm.broadcast(x, [0, 1, 3])
+    print(copies[0] is x, [(c.device.index, c.dtype == x.dtype, c.tolist() == x.tolist())
+                           for c in copies])
+    print(link_traffic())
+    out = [torch.zeros(6, device=f"cuda:{i}") for i in (2, 1)]
+    comm.broadcast(torch.ones(6, device="cuda:0"), out=out)
+    print([o.sum().item() for o in out], len(link_traffic()))
+    print([c.sum().item() for c in comm.broadcast(torch.ones(3), [0, 1, 2])])
+    print([c.tolist() for c in comm.broadcast(x.t(), [0, 1, 2])] == [x.t().tolist()] * 3)
+    print([c.device.index for c in comm.broadcast(x, [1, 1, 2])])
+    print([c.numel() for c in comm.broadcast(x[:0], [0, 1, 2])])
+    print(torch.cuda._primary_context_devices())
+    """)
+    assert lines[0] == "True [(0, True, True), (1, True, True), (3, True, True)]"
+    assert lines[1] == "{(0, 1): 48, (1, 3): 48}"
+    assert lines[2] == "[6.0, 6.0] 4"
+    assert lines[3:] == ["[3.0, 3.0, 3.0]", "True", "[1, 1, 2]", "[0, 0, 0]", "[0, 1, 2, 3]"]
+
+
+def test_sums_and_packed_broadcasts_over_three_gpus() -> None:
+    lines = on_three("""
+    parts = [torch.full((1000,), 0.1 * (i + 1), device=f"cuda:{i}") for i in range(3)]
+    total = comm.reduce_add(parts, 1)
+    print(total.device.index, np.allclose(total.cpu().numpy(), 0.6), sum(link_traffic().values()))
+    several = [torch.arange(5, device="cuda:0"), torch.ones(2, device="cuda:0")]
+    rows = comm.broadcast_coalesced(several, [0, 1, 2])
+    print([[t.tolist() for t in row] for row in rows] == [[[0, 1, 2, 3, 4], [1.0, 1.0]]] * 3)
+    sums = comm.reduce_add_coalesced([[p, p > 0] for p in parts], 0)
+    print(np.allclose(sums[0].cpu().numpy(), 0.6), sums[1].all().item(), sums[1].dtype)
+    """)
+    assert lines == ["1 True 8000", "True", "True True torch.bool"]

@@ -3,7 +3,8 @@
 
 Everything here is asynchronous on GPUs: a copy between two of them is ordered with the work that
 is queued on the current streams of both. Complex tensors stay complex. No context is made on a
-device that is neither named nor the home of an argument.
+device that is neither named nor the home of an argument. From three GPUs on, broadcasts and sums
+are NCCL's where it is installed and the tensors are contiguous.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from flambeau.cuda._coalescing import chunked, pack, unpack
+from flambeau.cuda._comm_nccl import broadcast_into, broadcast_to, reduce_to
 from flambeau.cuda._utils import _get_device_index
 from flambeau.cuda.streams import stream as on_stream
 from flambeau.driver.errors import FlambeauError
@@ -126,10 +128,17 @@ def broadcast(
     if out is not None:
         return _broadcast_into(tensor, out)
     assert devices is not None
+    indices = _indices(devices)
     return [
-        tensor if tensor.device == _cuda(index) else tensor.to(_cuda(index), non_blocking=True)
-        for index in _indices(devices)
+        tensor if tensor.device == _cuda(index) else copy
+        for index, copy in zip(indices, _copies(tensor, indices), strict=True)
     ]
+
+
+def _copies(tensor: Tensor, indices: Sequence[int]) -> list[Tensor]:
+    """The tensor on each device."""
+    made = broadcast_to(tensor, indices)
+    return [made[i] if i in made else tensor.to(_cuda(i), non_blocking=True) for i in indices]
 
 
 def _broadcast_into(tensor: Tensor, out: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -141,8 +150,9 @@ def _broadcast_into(tensor: Tensor, out: Sequence[Tensor]) -> Sequence[Tensor]:
                 f"{list(tensor.shape)}, but the output tensor at index {position} has shape "
                 f"{list(target.shape)}"
             )
-    for target in out:
-        target.copy_(tensor, non_blocking=True)
+    if not broadcast_into(tensor, out):
+        for target in out:
+            target.copy_(tensor, non_blocking=True)
     return out
 
 
@@ -196,10 +206,10 @@ def broadcast_coalesced(
     for chunk in chunked(tensors, buffer_size, "reached"):
         members = [tensors[position] for position in chunk]
         flat = pack(members)
-        for index, row in zip(indices[1:], rows[1:], strict=True):
+        copies = _copies(flat, indices[1:])
+        for index, row, sent in zip(indices[1:], rows[1:], copies, strict=True):
             if index == indices[0]:
                 continue
-            sent = flat.to(_cuda(index), non_blocking=True)
             for position, part in zip(chunk, unpack(sent, members), strict=True):
                 row[position] = part
     return rows
@@ -463,8 +473,8 @@ def reduce_add(inputs: Sequence[Tensor], destination: DeviceArgument = None) -> 
     Returns
     -------
     Tensor
-        The sum: of the last input on the destination first, then of the others in order. With
-        one input, that itself.
+        The sum: of the last input on the destination first, then of the others in order; over
+        three and more GPUs in the order of NCCL's ring. With one input, that itself.
 
     Raises
     ------
@@ -508,6 +518,9 @@ def reduce_add(inputs: Sequence[Tensor], destination: DeviceArgument = None) -> 
         )
     if len(inputs) == 1:
         return inputs[0]
+    total = reduce_to(inputs, root)
+    if total is not None:
+        return total
     where = inputs[root].device
     others = (t.to(where, non_blocking=True) for i, t in enumerate(inputs) if i != root)
     total = inputs[root] + next(others)

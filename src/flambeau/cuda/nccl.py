@@ -61,6 +61,7 @@ _DEFAULT_TIMEOUT = 600.0
 _lock = threading.Lock()
 _made: dict[tuple[int, ...], Sequence[Communicator]] = {}
 _made_by: Collectives | None = None
+_missing_in: Collectives | None = None
 
 
 def _library() -> Collectives:
@@ -129,11 +130,22 @@ def is_available(tensors: Iterable[Tensor]) -> bool:
         if tensor.get_device() in seen:
             return False
         seen.add(tensor.get_device())
+    return _is_installed()
+
+
+def _is_installed() -> bool:
+    """Whether the library can be used; that it is missing is found out once."""
+    global _missing_in
     try:
-        _library().version()
-    except (MissingExtraError, DriverNotFoundError):
+        library = _library()
+        if library is not _missing_in:
+            library.version()
+            return True
+    except DriverNotFoundError:
         return False
-    return True
+    except MissingExtraError:
+        _missing_in = library
+    return False
 
 
 def unique_id() -> bytes:
