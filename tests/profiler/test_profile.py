@@ -11,6 +11,7 @@ import warnings
 import pytest
 
 import flambeau as torch
+from flambeau.pages import trace as trace_page
 from flambeau.profiler import ProfilerAction, ProfilerActivity, profile, record_function, schedule
 from flambeau.runtime import observers
 from support import TWO_VIRTUAL, needs_no_driver, run_script
@@ -110,7 +111,11 @@ class TestWhatIsCollected:
             torch.cuda.nvtx.range_end(handle)
         trace = exported(prof, tmp_path / "t.json")
         spans = {e["name"]: e for e in of_category(trace, "user_annotation")}
-        assert set(spans) == {"outer", "inner", "across"}
+        assert set(spans) == {"outer", "inner"}
+        loose = [(e["ph"], e["name"]) for e in trace["traceEvents"] if e["ph"] in {"b", "e"}]
+        assert loose == [("b", "across"), ("e", "across")]
+        assert "across" in {e.name for e in prof.events()}
+        assert "across" in {t.name for t in trace_page.totals(trace)}
         assert spans["outer"]["ts"] <= spans["inner"]["ts"]
         assert spans["inner"]["dur"] <= spans["outer"]["dur"]
         assert [e["name"] for e in trace["traceEvents"] if e["ph"] == "i"] == ["here"]

@@ -60,8 +60,25 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 def spans(data: dict[str, Any]) -> list[dict[str, Any]]:
     """The events with a duration, in order of their starts; of equal ones the longer first."""
     found = [e for e in data["traceEvents"] if e.get("ph") == "X" and "ts" in e]
+    found += _paired(data)
     found = [e for e in found if e.get("cat") not in {"Trace", "overhead"}]
     return sorted(found, key=lambda e: (e["ts"], -e.get("dur", 0)))
+
+
+def _paired(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """Spans that a trace has as a beginning and an end."""
+    begun: dict[tuple[object, ...], dict[str, Any]] = {}
+    found = []
+    for event in data["traceEvents"]:
+        if event.get("ph") not in {"b", "e"} or "ts" not in event:
+            continue
+        key = (event.get("cat"), event.get("id"), event.get("name"))
+        if event["ph"] == "b":
+            begun[key] = event
+        elif key in begun:
+            first = begun.pop(key)
+            found.append({**first, "ph": "X", "dur": event["ts"] - first["ts"]})
+    return found
 
 
 def totals(data: dict[str, Any]) -> list[Total]:

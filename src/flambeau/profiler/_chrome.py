@@ -179,7 +179,8 @@ def _host(timeline: Timeline) -> Iterator[dict[str, Any]]:
             args["Arguments"] = span.arguments
         if span.domain is not None:
             args["NVTX domain"] = span.domain
-        yield _span("user_annotation", span.name, pid, span.thread, span.start, span.end, args)
+        event = _span("user_annotation", span.name, pid, span.thread, span.start, span.end, args)
+        yield from _loose(event, timeline.span_ids[id(span)]) if span.crosses else [event]
     for reach in timeline.reaches():
         args = {"External id": timeline.span_ids[id(reach.span)]}
         yield _span(
@@ -191,6 +192,13 @@ def _host(timeline: Timeline) -> Iterator[dict[str, Any]]:
             reach.end,
             args,
         )
+
+
+def _loose(event: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
+    """A span that others may cross, as a beginning and an end; viewers drop crossing spans."""
+    duration = event.pop("dur")
+    yield {**event, "ph": "b", "id": number}
+    yield {**event, "ph": "e", "id": number, "ts": event["ts"] + duration, "args": {}}
 
 
 def _calls(timeline: Timeline) -> Iterator[dict[str, Any]]:

@@ -57,6 +57,7 @@ class Span:
     end: int = -1
     domain: str | None = None
     arguments: str | None = None
+    crosses: bool = False  # it need not lie inside what it began in, nor end on its thread
 
 
 @dataclass(slots=True)
@@ -184,7 +185,8 @@ class Recorder:
             self.close_span(opened.pop())
 
     def _start(self, number: int, message: str, domain: str | None) -> None:
-        self._numbered[number] = self.open_span(message, domain)
+        span = self._numbered[number] = self.open_span(message, domain)
+        span.crosses = True
 
     def _end(self, number: int) -> None:
         span = self._numbered.pop(number, None)
