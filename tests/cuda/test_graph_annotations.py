@@ -169,3 +169,23 @@ def test_groups_of_processes_have_lanes_of_their_own() -> None:
     assert first >= 1000
     assert second == first + 1
     assert get_stream_for_pg(("tensor", 0)) == first
+
+
+def test_backward_of_marked_operations(gpu: Any) -> None:
+    x = torch.ones(4, device="cuda", requires_grad=True)
+    graph = torch.cuda.CUDAGraph()
+    mark = torch.cuda.graph_annotations.mark_kernels
+    with torch.cuda.graph(graph, enable_annotations=True):
+        with mark({"name": "wave", "n": 1}):
+            y = (x * 2).sin()
+        with mark("unmarked backward", backward=False):
+            z = y * 3
+        with mark({"name": "around", "k": 2}):
+            torch.autograd.grad(z, x, torch.ones(4, device="cuda"))
+    found = [entry[0] for entry in torch.cuda.graph_annotations.get_kernel_annotations().values()]
+    forward = [one for one in found if one == {"name": "wave", "n": 1}]
+    backward = [one for one in found if one.get("autograd_phase") == "backward"]
+    assert len(forward) == 2
+    assert backward
+    assert all((one["name"], one["n"], one["k"]) == ("wave", 1, 2) for one in backward)
+    assert {"name": "around", "k": 2} in found

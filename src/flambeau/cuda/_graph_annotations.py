@@ -8,12 +8,12 @@ at its end; the nodes between are those made inside.
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from flambeau.cuda import _availability
-from flambeau.runtime import _graph, _graph_data, lazy_init
+from flambeau.runtime import _autograd, _graph, _graph_data, lazy_init
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
@@ -220,7 +220,7 @@ def mark_kernels(annotation: str | Mapping[str, Any], *, backward: bool = True) 
     >>> list(torch.cuda.graph_annotations.get_kernel_annotations().values())
     [[{'name': 'scale'}]]
     """
-    with _scope(_normalized(annotation)):
+    with _scope(_normalized(annotation), backward):
         yield
 
 
@@ -248,8 +248,49 @@ def get_stream_for_pg(pg_key: Hashable) -> int:
         return _lanes.setdefault(pg_key, _FIRST_LANE + len(_lanes))
 
 
+class _BackwardScope:
+    """What an operation's backward runs in: the annotation of its forward, and the phase."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.fields = {**fields, "autograd_phase": "backward"}
+        self._open: list[AbstractContextManager[None]] = []
+
+    def __enter__(self) -> None:
+        self._open.append(_scope(self.fields, backward=False))
+        self._open[-1].__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        self._open.pop().__exit__(*exception)
+
+
+_open: set[_BackwardScope] = set()
+
+
+def _present_scope() -> _BackwardScope | None:
+    """What operations recorded now keep for their backward."""
+    stack = getattr(_scopes, "forward", None)
+    return stack[-1] if stack else None
+
+
 @contextmanager
-def _scope(fields: dict[str, Any]) -> Iterator[None]:
+def _for_backward(fields: dict[str, Any]) -> Iterator[None]:
+    stack = _scopes.__dict__.setdefault("forward", [])
+    outer = dict(stack[-1].fields) if stack else {}
+    scope = _BackwardScope({**outer, **fields})
+    stack.append(scope)
+    _open.add(scope)
+    _autograd.set_scope_source(_present_scope)
+    try:
+        yield
+    finally:
+        stack.pop()
+        _open.discard(scope)
+        if not _open:  # in no thread
+            _autograd.set_scope_source(None)
+
+
+@contextmanager
+def _scope(fields: dict[str, Any], backward: bool = True) -> Iterator[None]:
     # Only a `CUDAGraph` is ever captured into: its base class is not public.
     captured = _graph.currently_capturing() if _graph.any_capturing() else None
     graph = cast("CUDAGraph | None", captured)
@@ -260,7 +301,8 @@ def _scope(fields: dict[str, Any]) -> Iterator[None]:
     template, _ = _graph_data.current_frontier()
     before = set(_graph_data.nodes(template)) if template else set()
     try:
-        yield
+        with _for_backward(fields) if backward else nullcontext():
+            yield
     finally:
         now, frontier = _graph_data.current_frontier()
         if template and now == template:
