@@ -17,6 +17,7 @@ from flambeau.runtime import _autograd, _graph, _graph_data, lazy_init
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from flambeau.cuda.graphs import CUDAGraph
 
