@@ -13,7 +13,7 @@ CREATION = """
 empty zeros ones full arange linspace logspace eye tensor as_tensor asarray from_numpy frombuffer
 empty_like zeros_like ones_like full_like rand_like randn_like randint_like empty_strided
 empty_permuted tril_indices triu_indices meshgrid complex polar vander block_diag scalar_tensor
-rand randn randint randperm normal cartesian_prod combinations
+rand randn randint randperm normal poisson binomial cartesian_prod combinations
 """
 BOTH = """
 abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr adjoint all allclose amax amin

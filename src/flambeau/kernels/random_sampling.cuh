@@ -81,6 +81,79 @@ __device__ inline void poisson_each(T *out, const T *rates, const Philox &philox
   out[i] = convert<T>(poisson_one(rate, stream));
 }
 
+// A gamma number of scale 1 by squeezing a normal one (Marsaglia and Tsang, 2000).
+__device__ inline double gamma_one(double shape, WordStream &stream) {
+  double scale = 1;
+  if (shape < 1) {
+    scale = pow((double)unit_float(stream.next()), 1 / shape);
+    shape += 1;
+  }
+  const double d = shape - 1.0 / 3, c = 1 / sqrt(9 * d);
+  for (;;) {
+    float x, unused;
+    const uint32 first = stream.next(), second = stream.next();
+    normal_pair(first, second, x, unused);
+    const double y = 1 + c * x;
+    if (y <= 0) continue;
+    const double v = y * y * y, u = unit_float(stream.next()), square = (double)x * x;
+    if (u < 1 - 0.0331 * square * square || log(u) < 0.5 * square + d * (1 - v + log(v)))
+      return scale * d * v;
+  }
+}
+template <class T>
+__device__ inline void gamma_each(T *out, const T *shapes, const Philox &philox, int64 n) {
+  const int64 i = random_thread();
+  if (i >= n) return;
+  const Position position(philox);
+  WordStream stream(position, i);
+  const double drawn = gamma_one(convert<double>(shapes[i]), stream);
+  const double least = sizeof(T) == 8 ? 2.2250738585072014e-308 : 1.1754943508222875e-38;
+  out[i] = convert<T>(drawn > least ? drawn : least);
+}
+
+// Successes of n trials with p up to 1/2: distances between them where they are few, else by transformed rejection
+// (Hoermann's BTRS, 1993).
+__device__ inline double few_successes(double n, double p, WordStream &stream) {
+  if (n * p < 10) {
+    const double scale = log1p(-p);
+    double trials = 0, successes = -1;
+    do {
+      trials += ceil(log((double)unit_float(stream.next())) / scale);
+      ++successes;
+    } while (trials <= n);
+    return successes;
+  }
+  const double spread = sqrt(n * p * (1 - p)), b = 1.15 + 2.53 * spread;
+  const double a = -0.0873 + 0.0248 * b + 0.01 * p, middle = floor((n + 1) * p);
+  const double accepted = 0.92 - 4.2 / b, alpha = (2.83 + 5.1 / b) * spread;
+  const double odds = log(p / (1 - p)), height = lgamma(middle + 1) + lgamma(n - middle + 1);
+  for (;;) {
+    const double u = unit_float(stream.next()) - 0.5, v = unit_float(stream.next());
+    const double us = fmax(0.5 - fabs(u), 1e-9), k = floor((2 * a / us + b) * u + n * p + 0.5);
+    if (us >= 0.07 && v <= accepted) return k;
+    if (k < 0 || k > n) continue;
+    const double bound = height - lgamma(k + 1) - lgamma(n - k + 1) + (k - middle) * odds;
+    if (log(v * alpha / (a / (us * us) + b)) <= bound) return k;
+  }
+}
+__device__ inline double binomial_one(double n, double p, WordStream &stream) {
+  if (!(n > 0) || p <= 0) return 0;
+  if (p >= 1) return n;
+  const double successes = few_successes(n, p > 0.5 ? 1 - p : p, stream);
+  return p > 0.5 ? n - successes : successes;
+}
+template <class T>
+__device__ inline void binomial_each(
+    T *out, const T *counts, const T *probabilities, const Philox &philox, int64 n) {
+  const int64 i = random_thread();
+  if (i >= n) return;
+  const double p = convert<double>(probabilities[i]);
+  RANDOM_REQUIRE(p >= 0 && p <= 1, "binomial: probabilities are in [0, 1]");
+  const Position position(philox);
+  WordStream stream(position, i);
+  out[i] = convert<T>(binomial_one(floor(convert<double>(counts[i])), p, stream));
+}
+
 // For each row of cumulative weights, `samples` positions: the first whose sum reaches the draw.
 enum { CHOICE_THREADS = 128 };
 template <class T>
