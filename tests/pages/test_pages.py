@@ -149,5 +149,6 @@ class TestGraph:
         data = data_of(graph_page.page(described, "G", durations=durations))
         assert z.numel() == 64
         assert [n["annotation"] for n in data["nodes"]] == ["scale", ""]
+        assert [n["name"] for n in data["nodes"]] == ["mul_kernel", "add_kernel"]
         assert data["timed"] is True
         assert data["end"] == pytest.approx(sum(durations.values()))

@@ -24,8 +24,8 @@ def describe(graph: Any) -> dict[str, Any]:
     Returns
     -------
     dict
-        As ``graph.get_graph_data()``, with ``annotations`` from nodes' ids (text) to fields. It is
-        JSON; ``flambeau graph view`` reads it from a file.
+        As ``graph.get_graph_data()``, with kernels named by what they do and ``annotations`` from
+        nodes' ids (text) to fields. It is JSON; ``flambeau graph view`` reads it from a file.
 
     Examples
     --------
@@ -41,10 +41,23 @@ def describe(graph: Any) -> dict[str, Any]:
     from flambeau.cuda.graph_annotations import get_kernel_annotations
 
     data = dict(graph.get_graph_data())
+    data["nodes"] = [dict(node) for node in data["nodes"]]
+    _name_kernels(data["nodes"], graph.raw_cuda_graph())
     alive = get_kernel_annotations()
     ids = (node["tools_id"] for node in data["nodes"])
     data["annotations"] = {str(key): dict(alive[key][0]) for key in ids if alive.get(key)}
     return data
+
+
+def _name_kernels(nodes: list[dict[str, Any]], template: int) -> None:
+    """Our generated kernels are all called ``kernel``; give them the names of what they do."""
+    from flambeau.kernels.compile import title_of
+    from flambeau.runtime import _graph_data
+
+    for node, handle in zip(nodes, _graph_data.nodes(template), strict=True):
+        if node["kernel_name"] == "kernel":
+            title = title_of(_graph_data.kernel_function(handle))
+            node["kernel_name"] = f"{title.lower()}_kernel" if title else "kernel"
 
 
 def durations_of(trace: Mapping[str, Any]) -> dict[int, float]:

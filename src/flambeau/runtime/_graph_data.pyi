@@ -34,6 +34,9 @@ def kernel(
 ) -> tuple[str | None, tuple[int, int, int], tuple[int, int, int], int]:
     """Name, grid, block and bytes of dynamic shared memory of a kernel node."""
 
+def kernel_function(node: int) -> int:
+    """The ``CUfunction`` of a kernel node; 0 for a library's kernel."""
+
 def host_function(node: int) -> int:
     """The address of a host node's function."""
 

@@ -126,6 +126,13 @@ def kernel(uintptr_t node):
         p.sharedMemBytes)
 
 
+def kernel_function(uintptr_t node):
+    """The ``CUfunction`` of a kernel node; 0 for a library's kernel."""
+    cdef CUkernelNodeParams p
+    check(driver.GraphKernelNodeGetParams(<CUgraphNode>node, &p))
+    return <uintptr_t>p.func
+
+
 def host_function(uintptr_t node):
     """The address of a host node's function."""
     cdef CUhostNodeParams p
