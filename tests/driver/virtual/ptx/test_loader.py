@@ -124,7 +124,7 @@ def kernel(body: str) -> str:
     [
         ("tensormap.replace.tile.global [%r1], 0;", "tensormap.replace.tile.global"),
         ("add.rn.weird.f32 %f1, %f2, %f3;", "add.rn.weird.f32"),
-        ("fns.b32 %r1, %r2, %r3, 1;", "fns.b32"),
+        ("vadd.u32.u32.u32 %r1, %r2, %r3;", "vadd.u32.u32.u32"),
         ("vote.ballot.b32 %r1, 1;", "vote.ballot.b32"),
         ("mov.u32 %r1, %clusterid.x;", "%clusterid.x"),
         ("mov.u32 %r1, elsewhere;", "elsewhere"),

@@ -26,7 +26,8 @@ __all__ = ["Block", "Graph", "Loop", "reads", "writes"]
 
 _NO_DESTINATION = frozenset({
     "st", "red", "bra", "brx", "ret", "exit", "trap", "brkpt", "membar", "fence", "prefetch",
-    "prefetchu", "cp", "nanosleep", "call",
+    "prefetchu", "cp", "nanosleep", "call", "griddepcontrol", "setmaxnreg", "discard",
+    "applypriority", "pmevent",
 })  # fmt: skip
 _BRANCHES = frozenset({"bra", "brx", "ret", "exit"})
 _POLLING_LOADS = frozenset({"volatile", "acquire", "relaxed", "mmio"})
@@ -268,6 +269,8 @@ def is_poll(instruction: Instruction, changing: frozenset[str]) -> bool:
     changing
         The registers that the loop sets.
     """
+    if instruction.opcode == "mbarrier":
+        return not {"test_wait", "try_wait"}.isdisjoint(instruction.modifiers)
     if instruction.opcode == "ld":
         return not _POLLING_LOADS.isdisjoint(instruction.modifiers)
     if instruction.opcode == "atom" and "cas" in instruction.modifiers:

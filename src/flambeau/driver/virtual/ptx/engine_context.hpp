@@ -12,7 +12,7 @@
 namespace flambeau::ptx {
 
 // Goes up when fields keep their places but change their meaning, so that kept code is not used.
-constexpr int LAYOUT_VERSION = 7;
+constexpr int LAYOUT_VERSION = 8;
 
 enum class Access : std::uint32_t { read, write, atomic, trap, assertion, call };
 

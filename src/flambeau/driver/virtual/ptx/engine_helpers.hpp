@@ -223,6 +223,46 @@ inline float fma_odd(float a, float b, float c) {
   return narrow;
 }
 
+// The n-th set bit of a mask from a place on: upwards for positive n, downwards for negative, that
+// place itself for 0; all ones if there is none.
+inline std::uint32_t find_nth(std::uint32_t mask, std::uint32_t from, std::int32_t n) {
+  if (from > 31) return ~0u;
+  if (n == 0) return mask >> from & 1 ? from : ~0u;
+  std::int64_t left = n > 0 ? n : -std::int64_t{n};
+  for (int at = static_cast<int>(from); at >= 0 && at < 32; at += n > 0 ? 1 : -1)
+    if ((mask >> at & 1) && --left == 0) return static_cast<std::uint32_t>(at);
+  return ~0u;
+}
+
+// An mbarrier: arrivals that are missing, arrivals of a phase, bytes that are missing, the phase.
+// A block's threads share one host thread, so it needs no atomics.
+struct MemoryBarrier {
+  std::uint64_t pending : 20, expected : 20, bytes : 21, phase : 3;
+};
+enum class MemoryBarrierOp : std::uint32_t { init, arrive, drop, expect, complete, load };
+
+inline std::uint64_t operate_barrier(void *address, std::uint32_t op, std::uint32_t count) {
+  MemoryBarrier barrier;
+  std::uint64_t before;
+  std::memcpy(&barrier, address, sizeof barrier);
+  std::memcpy(&before, address, sizeof before);
+  switch (static_cast<MemoryBarrierOp>(op)) {
+    case MemoryBarrierOp::init: barrier = {count, count, 0, 0}; break;
+    case MemoryBarrierOp::drop: barrier.expected -= 1; barrier.pending -= count; break;
+    case MemoryBarrierOp::arrive: barrier.pending -= count; break;
+    case MemoryBarrierOp::expect: barrier.bytes += count; break;
+    case MemoryBarrierOp::complete: barrier.bytes -= count; break;
+    case MemoryBarrierOp::load: return before;
+  }
+  const bool starts = static_cast<MemoryBarrierOp>(op) == MemoryBarrierOp::init;
+  if (!starts && barrier.pending == 0 && barrier.bytes == 0) {
+    barrier.pending = barrier.expected;
+    ++barrier.phase;
+  }
+  std::memcpy(address, &barrier, sizeof barrier);
+  return before;
+}
+
 struct Symbol {
   const char *name;
   const void *address;
@@ -241,6 +281,8 @@ inline const std::vector<Symbol> &symbols() {
       {"fl_print", (const void *)print},
       {"fl_directed_float", (const void *)directed_float},
       {"fl_directed_double", (const void *)directed_double},
+      {"fl_find_nth", (const void *)find_nth},
+      {"fl_mbarrier", (const void *)operate_barrier},
       {"fl_fma_odd", (const void *)fma_odd},
       {"fl_double_to_float", (const void *)convert<float, double>},
       {"fl_s64_to_float", (const void *)convert<float, std::int64_t>},

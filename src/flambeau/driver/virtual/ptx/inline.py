@@ -25,7 +25,19 @@ if TYPE_CHECKING:
 __all__ = ["YIELDING", "Inliner"]
 
 YIELDING = frozenset(
-    {"bar", "barrier", "shfl", "vote", "match", "redux", "activemask", "mma", "ldmatrix", "wmma"}
+    {
+        "bar",
+        "barrier",
+        "shfl",
+        "vote",
+        "match",
+        "redux",
+        "activemask",
+        "mma",
+        "ldmatrix",
+        "wmma",
+        "elect",
+    }
 )
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from flambeau.driver.virtual.ptx.lower_rare import permute_by_mode
 from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, lowers, width
 from flambeau.driver.virtual.ptx.syntax import Immediate, Instruction
 
@@ -117,7 +118,7 @@ def multiply_add(f: Lowering, i: Instruction) -> None:
     f.write(i.operands[0], total, kind, signed=is_signed(i))
 
 
-@lowers("mul24 mad24", kind="integer", modifiers="lo hi", types="u32 s32")
+@lowers("mul24 mad24", kind="integer", modifiers="lo hi sat", types="u32 s32")
 def multiply_24(f: Lowering, i: Instruction) -> None:
     """``mul24`` and ``mad24``: products of the low 24 bits."""
     kind, values = sources(f, i)
@@ -131,7 +132,11 @@ def multiply_24(f: Lowering, i: Instruction) -> None:
     if "hi" in i.modifiers:
         full = f.value(f"lshr i64 {full}, 16")
     total = f.value(f"trunc i64 {full} to i32")
-    if i.opcode == "mad24":
+    if "sat" in i.modifiers:
+        if i.opcode != "mad24" or i.type != "s32" or "hi" not in i.modifiers:
+            i.unsupported()
+        total = f.call("i32", "llvm.sadd.sat.i32", f"i32 {total}", f"i32 {values[2]}")
+    elif i.opcode == "mad24":
         total = f.value(f"add {kind} {total}, {values[2]}")
     result(f, i, total)
 
@@ -374,11 +379,14 @@ def extend_field(f: Lowering, i: Instruction) -> None:
     f.write(i.operands[0], f.value(f"select i1 {empty}, i32 0, i32 {field}"), "i32")
 
 
-@lowers("prmt", types="b32")
+@lowers("prmt", modifiers="f4e b4e rc8 ecl ecr rc16", types="b32")
 def permute(f: Lowering, i: Instruction) -> None:
     """``prmt``: pick bytes of two words, or their signs."""
     low, high, selector = (f.read(operand, "i32") for operand in i.operands[1:4])
     both = join(f, low, high)
+    if i.type != "b32":
+        f.write(i.operands[0], permute_by_mode(f, i, both), "i32")
+        return
     total = "0"
     for n in range(4):
         nibble = f.value(f"lshr i32 {selector}, {4 * n}")

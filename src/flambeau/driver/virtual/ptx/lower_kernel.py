@@ -12,7 +12,9 @@ from flambeau.driver.virtual.ptx import (  # noqa: F401  the families fill the t
     lower_half,
     lower_integer,
     lower_matrix,
+    lower_mbarrier,
     lower_memory,
+    lower_rare,
     lower_warp,
     lower_wmma,
 )

@@ -32,7 +32,7 @@ _SCOPES = "cta cluster gpu sys"
 _STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"})
 _ORDERING = frozenset({"acquire", "release", "acq_rel"})
 _CACHE = """ca cg cs lu cv wb wt nc L1::evict_normal L1::evict_unchanged L1::evict_first
-    L1::evict_last L1::no_allocate L2::64B L2::128B L2::256B"""
+    L1::evict_last L1::no_allocate L2::64B L2::128B L2::256B L2::cache_hint"""
 
 
 def space_of(instruction: Instruction) -> str:
@@ -76,7 +76,7 @@ def watch(f: Lowering, pointer: str, space: str, size: int, access: int, i: Inst
     flags = {READ: READS, WRITE: WRITES, ATOMIC: READS | WRITES | STRONG}[access]
     if not _STRONG.isdisjoint(i.modifiers):
         flags |= STRONG
-    if not _ORDERING.isdisjoint(i.modifiers):
+    if not _ORDERING.isdisjoint(i.modifiers) or i.opcode == "mbarrier":
         flags |= ORDERS
     if space == "shared":
         flags |= SHARED
@@ -234,6 +234,12 @@ def ordering(i: Instruction, strong: str) -> tuple[str, str]:
     return ("volatile ", "") if "volatile" in i.modifiers else ("", "")
 
 
+def refuse_more_operands(i: Instruction, count: int) -> None:
+    """Check the number of operands; behind them a cache policy may stand."""
+    if len(i.operands) != count + ("L2::cache_hint" in i.modifiers):
+        i.unsupported("this number of operands")
+
+
 def items_of(operand: Operand | None) -> tuple[Operand | None, ...]:
     """The elements of a vector operand, or the operand alone."""
     return operand.items if isinstance(operand, Vector) else (operand,)
@@ -245,8 +251,7 @@ def items_of(operand: Operand | None) -> tuple[Operand | None, ...]:
 )
 def load(f: Lowering, i: Instruction) -> None:
     """``ld``: one check for all elements of a vector."""
-    if len(i.operands) != 2:
-        i.unsupported("cache hints")
+    refuse_more_operands(i, 2)
     kind = LLVM_TYPES[i.type]
     items = items_of(i.operands[0])
     size = width(kind) // 8
@@ -280,8 +285,7 @@ def load(f: Lowering, i: Instruction) -> None:
 )
 def store(f: Lowering, i: Instruction) -> None:
     """``st``."""
-    if len(i.operands) != 2:
-        i.unsupported("cache hints")
+    refuse_more_operands(i, 2)
     kind = LLVM_TYPES[i.type]
     items = items_of(i.operands[1])
     size = width(kind) // 8
@@ -326,7 +330,8 @@ def atomic_verb(operation: str, ptx_type: str, i: Instruction) -> str:
 
 @lowers(
     "atom red",
-    modifiers=f"relaxed acquire release acq_rel {_SCOPES} noftz {_ATOMICS} {' '.join(_SPACES)}",
+    modifiers=f"relaxed acquire release acq_rel {_SCOPES} noftz {_ATOMICS} v2 v4 v8 L2::cache_hint "
+    f"{' '.join(_SPACES)}",
 )
 def atomic(f: Lowering, i: Instruction) -> None:
     """``atom`` and ``red``."""
@@ -334,8 +339,10 @@ def atomic(f: Lowering, i: Instruction) -> None:
     destination = i.operands[0] if returns else None
     arguments = i.operands[1:] if returns else i.operands
     operation = next(m for m in i.modifiers if m in _ATOMICS.split())
-    if len(arguments) != (3 if operation == "cas" else 2):
-        i.unsupported("cache hints")
+    refuse_more_operands(i, (3 if operation == "cas" else 2) + returns)
+    if isinstance(arguments[1], Vector):
+        atomic_vector(f, i, destination, arguments)
+        return
     order = next((m for m in i.modifiers if m in {"acquire", "release", "acq_rel"}), "monotonic")
     kind = LLVM_TYPES[i.type]
     pointer = place(f, arguments[0], width(kind) // 8, ATOMIC, i)
@@ -356,6 +363,30 @@ def atomic(f: Lowering, i: Instruction) -> None:
     else:
         old = f.value(f"atomicrmw {verb} ptr {pointer}, {kind} {value} {order}")
     f.write(destination, old, kind, signed=i.type[0] == "s")
+
+
+def atomic_vector(
+    f: Lowering,
+    i: Instruction,
+    destination: Operand | None,
+    arguments: tuple[Operand | None, ...],
+) -> None:
+    """``atom`` and ``red`` of vectors: each element is atomic by itself."""
+    items, olds = items_of(arguments[1]), items_of(destination)
+    kind = LLVM_TYPES[i.type]
+    size = width(kind) // 8
+    if "add" not in i.modifiers or i.type not in {"f32", "f16", "bf16", "f16x2", "bf16x2"}:
+        i.unsupported()
+    pointer = place(f, arguments[0], size * len(items), ATOMIC, i)
+    for n, item in enumerate(items):
+        at = f.value(f"getelementptr i8, ptr {pointer}, i64 {n * size}") if n else pointer
+        value = f.read(item, kind)
+        if i.type == "f32":
+            old = f.value(f"atomicrmw fadd ptr {at}, float {value} monotonic")
+        else:
+            old = atomic_halves(f, at, value, i.type, "monotonic")
+        if destination is not None:
+            f.write(olds[n], old, kind)
 
 
 def atomic_halves(f: Lowering, pointer: str, value: str, ptx_type: str, order: str) -> str:
@@ -432,7 +463,11 @@ def prefetch(_f: Lowering, _i: Instruction) -> None:
     """``prefetch``: nothing to do."""
 
 
-@lowers("membar fence", modifiers=f"gl {_SCOPES} sc acq_rel acquire release")
+@lowers(
+    "membar fence",
+    modifiers=f"gl {_SCOPES} sc acq_rel acquire release proxy async alias mbarrier_init global "
+    "shared::cta",
+)
 def fence(f: Lowering, i: Instruction) -> None:
     """``membar`` and ``fence``; a block's threads share one host thread."""
     scope = 'syncscope("singlethread") ' if "cta" in i.modifiers else ""

@@ -31,18 +31,21 @@ from flambeau.driver.virtual.ptx.syntax import (
 
 __all__ = ["LLVM_TYPES", "Emitter", "Lowering", "Phase", "Unit", "lowers", "width"]
 
+PAIRS = ("u16x2", "s16x2")
 LLVM_TYPES = {
     "pred": "i1",
     **dict.fromkeys(("b8", "u8", "s8"), "i8"),
     **dict.fromkeys(("b16", "u16", "s16", "f16", "bf16"), "i16"),
-    **dict.fromkeys(("b32", "u32", "s32", "f16x2", "bf16x2", "tf32"), "i32"),
+    **dict.fromkeys(("b32", "u32", "s32", "f16x2", "bf16x2", "tf32", *PAIRS), "i32"),
     **dict.fromkeys(("b64", "u64", "s64"), "i64"),
     "b128": "i128",
     "f32": "float",
     "f64": "double",
 }
 _WIDTHS = {"i1": 1, "float": 32, "double": 64, "half": 16, "bfloat": 16}
-INTEGER_TYPES = frozenset(t for t in LLVM_TYPES if t[0] in "bus" and t not in {"bf16", "bf16x2"})
+INTEGER_TYPES = frozenset(
+    t for t in LLVM_TYPES if t[0] in "bus" and t not in {"bf16", "bf16x2", *PAIRS}
+)
 FLOAT_TYPES = frozenset({"f32", "f64"})
 HALF_TYPES = frozenset({"f16", "bf16", "f16x2", "bf16x2"})
 
@@ -58,6 +61,8 @@ def kind_of(ptx_type: str) -> str:
     """Which family an arithmetic type belongs to."""
     if ptx_type in FLOAT_TYPES:
         return "float"
+    if ptx_type in PAIRS:
+        return "pair"
     if ptx_type in HALF_TYPES:
         return "half"
     return "integer" if ptx_type in INTEGER_TYPES or ptx_type == "pred" else ""
@@ -85,13 +90,19 @@ def lowers(
     opcodes
         The opcodes it lowers, between spaces.
     kind
-        ``"integer"``, ``"float"``, ``"half"`` by the instruction's last type, or ``"any"``.
+        ``"integer"``, ``"float"``, ``"half"``, ``"pair"`` by the instruction's last type, or
+        ``"any"``.
     modifiers
         All modifiers it understands besides `types`; others are refused.
     types
         The types it takes; all types of the kind where none are given.
     """
-    by_kind = {"integer": INTEGER_TYPES, "float": FLOAT_TYPES, "half": HALF_TYPES}
+    by_kind = {
+        "integer": INTEGER_TYPES,
+        "float": FLOAT_TYPES,
+        "half": HALF_TYPES,
+        "pair": frozenset(PAIRS),
+    }
     allowed = frozenset(types.split()) if types else by_kind.get(kind, frozenset(LLVM_TYPES))
 
     def register(handler: Handler) -> Handler:

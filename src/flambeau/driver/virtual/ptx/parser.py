@@ -38,6 +38,7 @@ _SPECIAL = frozenset({
     "%aggr_smem_size", "%reserved_smem_offset_begin",
 })  # fmt: skip
 MOST_REGISTERS = 1 << 20  # of one declaration
+_TEXTURES = frozenset({"tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep"})
 _NUMBER = re.compile(r"\d")
 
 
@@ -271,6 +272,8 @@ class _Parser(DeclarationParser):
         instruction = Instruction(
             opcode, tuple(modifiers), (), guard, negated, line, *self.location
         )
+        if opcode in _TEXTURES:
+            instruction.unsupported("virtual GPUs have no textures and surfaces")
         if opcode == "call":
             self.call(instruction)
         else:
