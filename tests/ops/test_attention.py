@@ -11,7 +11,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.nn.functional import scaled_dot_product_attention as attend
-from flambeau.ops import attention
+from flambeau.ops import attention, attention_fused
 from ops.cases import array_of, tensor_of
 
 # Batch, heads, queries, keys, features; causal; the mask's dtype; heads of keys.
@@ -82,7 +82,7 @@ def test_forward(number: int, dtype: str, gpu: Any) -> None:
 @pytest.mark.parametrize("features", [64, 96])
 def test_every_tiling(features: int, tiles: int, gpu: Any, monkeypatch: Any) -> None:
     """As large problems have it, with an edge in each dimension."""
-    monkeypatch.setattr(attention, "_tiles", lambda *_: tiles)
+    monkeypatch.setattr(attention_fused, "_tiles", lambda *_: tiles)
     for causal, kind in ((True, None), (False, "float32")):
         arrays, mask, _ = made(((1, 2, 150, 170, features), causal, kind, 2))
         q, k, v = (tensor_of(a, gpu).half() for a in arrays)
@@ -97,8 +97,8 @@ def test_the_kernel_takes_strides_and_gives_logarithms(gpu: Any) -> None:
     random = np.random.default_rng(0)
     x = tensor_of(random.normal(0, 1, (2, 65, 3 * 2 * 32)).astype(np.float32), gpu).half()
     q, k, v = (part.reshape(2, 65, 2, 32).transpose(1, 2) for part in x.chunk(3, -1))
-    found = attention.fused(q, k, v, None, True, 0.3, logs=True)
-    assert found is not None
+    assert attention_fused.takes(q, k, v, False)
+    found = attention_fused.forward(q, k, v, None, True, 0.3, logs=True)
     expected, _ = reference(*(array_of(t) for t in (q, k, v)), None, True, 0.3)
     np.testing.assert_allclose(array_of(found[0]), expected, atol=3e-3)
     scores = (array_of(q).astype(np.float64) @ array_of(k).swapaxes(-1, -2) * 0.3)[0, 0, 9, :10]
@@ -124,6 +124,36 @@ def test_backward_by_differences(gpu: Any) -> None:
                 sides.append((reference(*moved, None, True, 0.4)[0] * g).sum())
             numeric = (sides[0] - sides[1]) / (2 * step)
             assert array_of(grad)[place] == pytest.approx(numeric, rel=1e-5, abs=1e-7)
+
+
+def gradients(q: Any, k: Any, v: Any, mask: Any, causal: bool, g: Any) -> list[Any]:
+    """Of query, key and value, by the formulas; keys may serve several heads of queries."""
+    share = q.shape[1] // k.shape[1]
+    wide_k, wide_v = (np.repeat(a, share, 1) for a in (k, v))
+    _, weights = reference(q, wide_k, wide_v, mask, causal)
+    of_value = weights.swapaxes(-1, -2) @ g
+    slopes = g @ wide_v.swapaxes(-1, -2)
+    slopes = weights * (slopes - (slopes * weights).sum(-1, keepdims=True))
+    slopes /= math.sqrt(q.shape[-1])
+    shape = (k.shape[0], k.shape[1], share, *k.shape[2:])
+    summed = [a.reshape(shape).sum(2) for a in (slopes.swapaxes(-1, -2) @ q, of_value)]
+    return [slopes @ wide_k, *summed]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_backward_of_the_kernel(number: int, gpu: Any) -> None:
+    """Causal, and with a mask and heads that share keys."""
+    case = [CASES[0], ((1, 4, 5, 130, 32), False, "bool", 2)][number]
+    arrays, mask, causal = made(case)
+    tensors = [tensor_of(a, gpu).half().requires_grad_() for a in arrays]
+    given = None if mask is None else tensor_of(mask, gpu)
+    y = attend(*tensors, given, is_causal=causal, enable_gqa=True)
+    assert "Flash" in type(y.grad_fn).__name__
+    g = np.random.default_rng(5).normal(0, 1, tuple(y.shape)).astype(np.float32)
+    y.backward(tensor_of(g, gpu).half())
+    wide = [array_of(t).astype(np.float64) for t in tensors]
+    for tensor, right in zip(tensors, gradients(*wide, mask, causal, g), strict=True):
+        np.testing.assert_allclose(array_of(tensor.grad), right, atol=4e-3 * abs(right).max())
 
 
 def test_other_ranks_and_refusals(gpu: Any) -> None:

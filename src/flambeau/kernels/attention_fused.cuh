@@ -6,7 +6,8 @@
 #include "attention.cuh"
 
 struct AttentionShape {
-  int64 query_strides[3], key_strides[3], value_strides[3];  // batch, head, token; features lie side by side
+  // Of batch, head and token; features lie side by side.
+  int64 query_strides[3], key_strides[3], value_strides[3], grad_strides[3];
   int64 queries, keys;
   int32 heads, group;  // query heads, and how many share a key head
   int32 features;

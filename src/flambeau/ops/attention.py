@@ -6,26 +6,21 @@ from __future__ import annotations
 import math
 import struct
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flambeau.ops import dropout, matmul, softmax
 from flambeau.ops.codegen import cuda_type
-from flambeau.ops.common import broadcast_shapes, kernel, new_like
+from flambeau.ops.common import broadcast_shapes
 from flambeau.ops.derivatives import differentiable
 from flambeau.ops.grad_mode import is_grad_enabled
 from flambeau.ops.once import refuse_second_derivative
 from flambeau.ops.registry import OPS
 from flambeau.ops.rows import is_aligned, launch_rows, plan_rows, row_source
-from flambeau.runtime import _dtype
 
 if TYPE_CHECKING:
     from flambeau.runtime._tensor import Tensor
 
-__all__ = ["backward", "forward", "fused", "scaled_dot_product_attention"]
-
-_FUSED_THREADS = 128  # as in attention_fused.cuh
-_FUSED_FEATURES = (32, 64, 128)
-_LOG2_E = 1.4426950408889634
+__all__ = ["attention", "backward", "forward", "mask_layout", "scaled_dot_product_attention"]
 
 
 # -- what may be asked for ------------------------------------------------------------------------
@@ -127,8 +122,8 @@ def scaled_dot_product_attention(
 
     Notes
     -----
-    For float16 and bfloat16, with up to 128 features and where no gradient is needed, one kernel
-    keeps scores out of memory: T. Dao, FlashAttention-2, 2023.
+    For float16 and bfloat16 on a CUDA device, with up to 128 features and without dropout, one
+    kernel keeps scores out of memory, forward and backward: T. Dao, FlashAttention-2, 2023.
 
     Examples
     --------
@@ -144,16 +139,19 @@ def scaled_dot_product_attention(
     records = is_grad_enabled() and any(
         t is not None and t.requires_grad for t in (query, key, value, attn_mask)
     )
-    if not records and dropout_p == 0:
-        made = fused(query, key, value, attn_mask, is_causal, scale, enable_gqa)
-        if made is not None:
-            return made[0]
+    simple = dropout_p == 0 and not (attn_mask is not None and attn_mask.requires_grad)
+    if simple and query.dtype.name in {"float16", "bfloat16"}:
+        from flambeau.ops import attention_fused
+
+        if attention_fused.takes(query, key, value, enable_gqa):
+            attend = attention_fused.recorded if records else attention_fused.forward
+            one: Tensor = attend(query, key, value, attn_mask, is_causal, scale, records)[0]
+            return one
     if enable_gqa:
         key, value = _heads_shared(query, key, value)
-    simple = dropout_p == 0 and not (attn_mask is not None and attn_mask.requires_grad)
     if simple and query.is_cuda:
-        made_by_two: Tensor = attention(query, key, value, attn_mask, is_causal, scale)[0]
-        return made_by_two
+        two: Tensor = attention(query, key, value, attn_mask, is_causal, scale)[0]
+        return two
     return _composed(query, key, value, attn_mask, dropout_p, is_causal, scale)
 
 
@@ -195,7 +193,7 @@ def _causal_mask(query: Tensor, key: Tensor) -> Tensor:
 # -- two products and a softmax between ------------------------------------------------------------
 
 
-def _mask_layout(mask: Tensor | None, shape: tuple[int, ...]) -> tuple[Tensor | None, bytes, str]:
+def mask_layout(mask: Tensor | None, shape: tuple[int, ...]) -> tuple[Tensor | None, bytes, str]:
     """A mask broadcast to (batch, heads, queries, keys), its ``MaskLayout`` and element type."""
     if mask is None:
         return None, struct.pack("<6q", 1, shape[2], 0, 0, 0, 0), "bool"
@@ -251,7 +249,7 @@ def forward(
 def _launch_rows(
     weights: Tensor, mask: Tensor | None, shape: tuple[int, ...], causal: bool
 ) -> None:
-    full, layout, kind = _mask_layout(mask, shape)
+    full, layout, kind = mask_layout(mask, shape)
     keys = shape[3]
     rows = weights.numel() // keys
     plan = plan_rows(keys, weights.itemsize, aligned=is_aligned(weights))
@@ -317,98 +315,3 @@ attention = differentiable(
     name="scaled_dot_product_attention",
 )
 """`forward`, recorded for gradients."""
-
-
-# -- one kernel -----------------------------------------------------------------------------------
-
-
-def fused(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    causal: bool,
-    scale: float,
-    shared_heads: bool = False,
-    logs: bool = False,
-) -> tuple[Tensor, Tensor | None] | None:
-    """Compute attention by the kernel for 16-bit types.
-
-    Parameters
-    ----------
-    query, key, value, mask, causal, scale
-        As for `scaled_dot_product_attention`.
-    shared_heads
-        Whether keys and values may have fewer heads.
-    logs
-        Whether the logarithms of the sums are wanted too.
-
-    Returns
-    -------
-    tuple or None
-        The result, and the logarithms or None. None if the kernel is not for these tensors.
-    """
-    if not query.is_cuda or query.dtype.name not in {"float16", "bfloat16"}:
-        return None
-    features = query.shape[-1]
-    if features % 8 or not 0 < features <= _FUSED_FEATURES[-1] or value.shape[-1] != features:
-        return None
-    if key.shape[-1] != features or key.shape[-2] != value.shape[-2] or not query.numel():
-        return None
-    if query.ndim != 4 or key.ndim != 4 or value.ndim != 4 or not key.shape[-2]:
-        return None
-    batch, heads, queries, _ = query.shape
-    key_heads = key.shape[1]
-    if value.shape[:2] != key.shape[:2] or key.shape[0] != batch or batch * heads > 65535:
-        return None
-    if key_heads != heads and not (shared_heads and key_heads and heads % key_heads == 0):
-        return None
-    q, k, v = (_vectors(t) for t in (query, key, value))
-    full, mask_layout, kind = _mask_layout(mask, (batch, heads, queries, key.shape[2]))
-    width = next(each for each in _FUSED_FEATURES if each >= features)
-    out = new_like(query, (batch, heads, queries, features))
-    sums = new_like(query, (batch, heads, queries), _dtype.dtypes["float32"]) if logs else None
-    shape = struct.pack(
-        "<11q3if", *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], queries, k.shape[2], heads,
-        heads // key_heads, features, scale * _LOG2_E,
-    )  # fmt: skip
-    tiles = _tiles(queries, batch * heads, query.get_device())
-    made = kernel(
-        _fused_source(query.dtype.code, width, tiles, causal, kind if mask is not None else ""),
-        "attend", "PPRRRRBB",
-        query.get_device(),
-    )  # fmt: skip
-    grid = (-(-queries // (64 * tiles)), batch * heads, 1)
-    given: list[Any] = [out, 0 if sums is None else sums, q, k, v, 0 if full is None else full]
-    made(query.get_device(), grid, (_FUSED_THREADS, 1, 1), 0, *given, shape, mask_layout)
-    return out, sums
-
-
-def _vectors(tensor: Tensor) -> Tensor:
-    """A tensor whose rows can be read 16 bytes at a time."""
-    steps = tensor.stride()
-    if steps[3] == 1 and not any(step % 8 for step in steps[:3]) and is_aligned(tensor):
-        return tensor
-    return tensor.contiguous()
-
-
-def _tiles(queries: int, heads: int, device: int) -> int:
-    """Tiles of 16 queries for each warp: two use tensor cores better, one fills a device sooner."""
-    from flambeau.cuda import get_device_properties
-
-    blocks = -(-queries // 128) * heads
-    return 2 if blocks >= 2 * get_device_properties(device).multi_processor_count else 1
-
-
-def _fused_source(code: int, width: int, tiles: int, causal: bool, mask: str) -> str:
-    kind = cuda_type(code)
-    flags = f"{str(causal).lower()}, {str(bool(mask)).lower()}"
-    return f"""#include "attention_fused.cuh"
-FLAMBEAU_KERNEL({_FUSED_THREADS}) attend(
-    {kind} *out, float *logs, const {kind} *query, const {kind} *key, const {kind} *value,
-    const {mask or "bool"} *mask, const AttentionShape shape, const MaskLayout layout) {{
-  FLAMBEAU_GRID_WAIT();
-  attention_forward<{flags}, {width}, {tiles}>(
-      out, logs, query, key, value, mask, shape, layout);
-}}
-"""
