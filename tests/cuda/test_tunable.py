@@ -10,7 +10,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.cuda import _tunable_keys as keys
-from flambeau.cuda import tunable
+from flambeau.cuda import _tunable_tuning, tunable
 from flambeau.cuda._tunable_results import numbered, results
 from flambeau.cuda._tunable_settings import settings
 
@@ -291,6 +291,23 @@ def test_it_says_what_it_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert (
         "BLAS_PARAMS: { function: matmul, M: 48" in (tmp_path / tunable.get_filename()).read_text()
     )
+
+
+def test_long_tuning_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+    import sys
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(_tunable_tuning, "_LONG", -1.0)
+    with _tunable_tuning.Progress("a product", 2) as progress:
+        progress.step()
+        assert progress._bar is not None
+        progress.step()
+    assert progress._bar.finished
 
 
 @pytest.mark.slow
