@@ -33,6 +33,20 @@ def attention(features: int, dtype: str = "bfloat16", tokens: int = 4096) -> str
     )
 
 
+GRADIENTS = (
+    "q, k, v = (xp.randn(2, 16, 4096, {0}, device='cuda', dtype=xp.bfloat16, requires_grad=True) "
+    "for _ in range(3)); g = xp.randn(2, 16, 4096, {0}, device='cuda', dtype=xp.bfloat16); "
+    "F = xp.nn.functional"
+)
+# The shapes of GPT-2's smallest model.
+ADAM = (
+    "shapes = [(50257, 768), (1024, 768)] + 12 * [(768,), (768,), (2304, 768), (2304,), (768, 768), "
+    "(768,), (768,), (768,), (3072, 768), (3072,), (768, 3072), (768,)]\n"
+    "params = [xp.nn.Parameter(xp.randn(*shape, device='cuda')) for shape in shapes]\n"
+    "for p in params: p.grad = xp.randn_like(p)\n"
+    "opt = xp.optim.AdamW(params, fused=True)"
+)
+
 # A gradient of the same form through each library's own entry points.
 SLOPES = (
     "g = xp.randn(65536, 4096, device='cuda'); y = F.softmax(a, 1); "
@@ -81,6 +95,13 @@ ROWS = [
         attention(64), calls=10, bytes=2 * 2 * 16 * 4096 * 4096 * 64),
     Row("causal attention, float32", "F.scaled_dot_product_attention(q, k, v, is_causal=True)",
         attention(64, "float32", 2048), calls=5, bytes=2 * 2 * 16 * 2048 * 2048 * 64),
+    Row("attention and gradients, 64", "xp.autograd.grad(F.scaled_dot_product_attention("
+        "q, k, v, is_causal=True), (q, k, v), g)", GRADIENTS.format(64), calls=5,
+        bytes=7 * 2 * 16 * 4096 * 4096 * 64),
+    Row("attention and gradients, 128", "xp.autograd.grad(F.scaled_dot_product_attention("
+        "q, k, v, is_causal=True), (q, k, v), g)", GRADIENTS.format(128), calls=5,
+        bytes=7 * 2 * 16 * 4096 * 4096 * 128),
+    Row("AdamW step, 124M parameters", "opt.step()", ADAM, calls=10, bytes=28 * 124_000_000),
     Row("_foreach_add_ of 300", "xp._foreach_add_(p, g, alpha=0.5)",
         "p, g = ([xp.randn(1000, 100, device='cuda') for _ in range(300)] for _ in range(2))",
         calls=10, bytes=12 * 30_000_000),

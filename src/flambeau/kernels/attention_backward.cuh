@@ -11,7 +11,7 @@ template <bool CAUSAL, bool MASKED, bool BY_KEY, int D, class T, class M>
 __device__ inline void attention_backward(
     T *out, T *out_values, const T *query, const T *key, const T *value, const T *grad, const float *logs,
     const float *deltas, const M *mask, const AttentionShape &shape, const MaskLayout &layout) {
-  enum { ROWS = 64, COLUMNS = D > 64 ? 32 : 64 };
+  enum { ROWS = 64, COLUMNS = BY_KEY || D > 64 ? 32 : 64 };
   __shared__ __align__(16) Tile<T, ROWS, D> x1, x2;
   __shared__ __align__(16) Tile<T, COLUMNS, D> y1, y2;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
