@@ -13,7 +13,7 @@ STUBTEST := --concise --ignore-missing-stub --ignore-disjoint-bases \
 	--allowlist tests/stubs_allowlist.txt --ignore-unused-allowlist
 
 .DELETE_ON_ERROR:
-.PHONY: demo test lint bench test-gpu clean
+.PHONY: demo test lint bench test-gpu pack clean
 
 # Run the main example: handwritten digits, nearest neighbours, on a GPU or a virtual one.
 demo: $(VENV)/.test-stamp
@@ -37,6 +37,10 @@ lint: $(VENV)/.dev-stamp
 bench: $(VENV)/.test-stamp
 	$(BIN)/python -m benchmarks.virtual
 	$(BIN)/python -m benchmarks.host_cost
+
+# Compile the common kernels into the package, for a release.
+pack: $(VENV)/.test-stamp
+	$(BIN)/python -m flambeau.kernels
 
 clean:
 	rm -rf build dist src/*.egg-info $(VENV)

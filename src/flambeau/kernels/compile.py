@@ -16,6 +16,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from flambeau.driver.errors import CompilationError, MissingExtraError
+from flambeau.kernels import pack
 from flambeau.kernels.cache import CacheInfo, DiskCache, cache_folder
 
 if TYPE_CHECKING:
@@ -137,24 +138,47 @@ def compile_source(
     from flambeau import driver
 
     target = driver.current().code_target(device)
-    expression = "" if 'extern "C"' in source and name.isidentifier() else name
+    expression = _expression(source, name)
     own = target.arch if arch is None else f"{target.arch.partition('_')[0]}_{arch}"
+    if pack.recorded is not None:
+        pack.recorded.setdefault((source, expression, tuple(options)))
     if target.kind == "ptx" and not {"-lineinfo", "--generate-line-info"} & set(options):
         options = (*options, "-lineinfo")  # so that faults and checks name lines of the source
     arguments = (f"--gpu-architecture={own}", *_with_common_options(options))
     if not use_cache:
         image, lowered_name = _compile(source, expression, target.kind, arguments)
         return image, lowered_name or name
-    parts = [_compiler_version(), target.kind, *arguments, expression, source]
+    parts = [target.kind, *arguments, expression, source]
     for header, text in _headers_of(source):
         parts += [header, text]
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    if (packed := pack.find(parts)) is not None:
+        lowered, _, image = packed.partition(b"\0")
+        return image, lowered.decode() or name
+    key = hashlib.sha256("\0".join([_compiler_version(), *parts]).encode()).hexdigest()
     if (entry := _disk().get(key)) is not None:
         lowered, _, image = entry.partition(b"\0")
         return image, lowered.decode() or name
     image, lowered_name = _compile(source, expression, target.kind, arguments)
     _disk().put(key, lowered_name.encode() + b"\0" + image)
     return image, lowered_name or name
+
+
+def _expression(source: str, name: str) -> str:
+    """What the compiler is asked to name: nothing for kernels of C's linkage, which have theirs."""
+    in_c = "FLAMBEAU_KERNEL" in source or 'extern "C"' in source
+    return "" if in_c and name.isidentifier() else name
+
+
+def compile_for_pack(
+    source: str, expression: str, options: Sequence[str], arch: str
+) -> tuple[list[str], bytes]:
+    """What makes a kernel's key in the pack, and its entry: machine code for an architecture."""
+    arguments = (f"--gpu-architecture={arch}", *_with_common_options(options))
+    parts = ["cubin", *arguments, expression, source]
+    for header, text in _headers_of(source):
+        parts += [header, text]
+    image, lowered = _compile(source, expression, "cubin", arguments)
+    return parts, lowered.encode() + b"\0" + image
 
 
 def _with_common_options(options: Sequence[str]) -> tuple[str, ...]:
@@ -201,7 +225,7 @@ def get_function(source: str, name: str, device: int, options: Sequence[str] = (
             return function
         modules = driver.current().modules
         _function.use_context(device)  # code is loaded into the context that is current
-        expression = "" if 'extern "C"' in source and name.isidentifier() else name
+        expression = _expression(source, name)
         module_key = (device, source, expression, tuple(options))
         loaded = _modules.get(module_key)
         if loaded is None:
