@@ -98,6 +98,8 @@ def reads(instruction: Instruction) -> frozenset[str]:
     found = {name for operand in instruction.operands[first:] for name in registers_of(operand)}
     if instruction.guard is not None:
         found.add(instruction.guard.name)
+    if isinstance(instruction.target, Register):
+        found.add(instruction.target.name)
     for argument in instruction.arguments:
         if not isinstance(argument, str):
             found.update(registers_of(argument))

@@ -76,6 +76,13 @@ inline void trap(Context *context, std::uint32_t thread, std::uint32_t site) {
   report(*context, thread, site, 719, 0, "the kernel executed a trap instruction");
 }
 
+inline void wrong_call(Context *context, std::uint32_t thread, std::uint32_t site,
+                       std::uint64_t target) {
+  report(*context, thread, site, 718, target,
+         target == 0 ? "a null function pointer was called"
+                     : "a pointer was called that leads to no function with these arguments");
+}
+
 inline void stack_overflow(Context *context, std::uint32_t thread, std::uint32_t site) {
   report(*context, thread, site, 719, 0, "the thread's stack overflowed: calls nest too deeply");
 }
@@ -276,6 +283,7 @@ inline const std::vector<Symbol> &symbols() {
       {"fl_trap", (const void *)trap},
       {"fl_watch", (const void *)watch},
       {"fl_watch_fence", (const void *)watch_fence},
+      {"fl_wrong_call", (const void *)wrong_call},
       {"fl_stack_overflow", (const void *)stack_overflow},
       {"fl_assert_fail", (const void *)assert_fail},
       {"fl_print", (const void *)print},

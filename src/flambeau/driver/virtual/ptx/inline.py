@@ -208,4 +208,7 @@ class _Renamer:
             guard=self._register(instruction.guard),
             results=tuple(self._symbol(Symbol(r)).name for r in instruction.results),
             arguments=tuple(map(self._argument, instruction.arguments)),
+            target=self.operand(instruction.target)
+            if isinstance(instruction.target, Register)
+            else instruction.target,
         )

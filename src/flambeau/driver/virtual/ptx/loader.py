@@ -172,15 +172,17 @@ def globals_in_order(module: Module, used: set[str]) -> list[GlobalRecord]:
                 "module defines it; define it in the same source",
                 218,
             )
-        for _, symbol, _ in variable.patches:
+        initial, patches = bytearray(variable.initial), []
+        for offset, symbol, addend in variable.patches:
             if symbol in module.variables:
                 visit(module.variables[symbol], (*path, variable.name))
+            if symbol in module.functions:
+                address = module.function_address(symbol)
+                initial[offset : offset + 8] = address.to_bytes(8, "little")
+            else:
+                patches.append((offset, symbol, addend))
         ordered[variable.name] = GlobalRecord(
-            variable.name,
-            variable.align,
-            variable.size,
-            variable.initial.hex(),
-            [*variable.patches],
+            variable.name, variable.align, variable.size, initial.hex(), patches
         )
 
     for variable in module.variables.values():
@@ -202,7 +204,7 @@ def allocate(
             if symbol not in places:
                 raise NotImplementedError(
                     f"the initial value of {variable.name} holds the address of {symbol}, which "
-                    "virtual GPUs cannot resolve: it is a function or refers back to the variable"
+                    "virtual GPUs cannot resolve: it refers back to the variable"
                 )
             address = places[symbol][0] + addend
             data[offset : offset + 8] = address.to_bytes(8, "little")

@@ -3,17 +3,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, lowers, width
 from flambeau.driver.virtual.ptx.rounding import flush, from_half, to_half
 from flambeau.driver.virtual.ptx.syntax import (
     Instruction,
     Operand,
     Pair,
+    Register,
     Symbol,
     Vector,
 )
 
-__all__ = ["THREAD_ARGUMENTS", "THREAD_PARAMETERS", "lower_call"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from flambeau.driver.virtual.ptx.syntax import Function, Variable
+
+__all__ = ["THREAD_ARGUMENTS", "THREAD_PARAMETERS", "candidates", "lower_call"]
 
 TRAP, ASSERTION, CALL = 3, 4, 5
 _THREAD = "ptr %ctx, ptr %frame, i32 %tx, i32 %ty, i32 %tz, i32 %flat, i32 %cx, i32 %cy, i32 %cz"
@@ -225,8 +233,11 @@ def sleep(f: Lowering, i: Instruction) -> None:
 @lowers("call", modifiers="uni")
 def lower_call(f: Lowering, i: Instruction) -> None:
     """``call``: the runtime's functions and the module's own."""
+    if isinstance(i.target, Register):
+        call_pointer(f, i, i.target)
+        return
     if not isinstance(i.target, Symbol):
-        i.unsupported("calls through pointers")
+        i.unsupported("this target")
     name = i.target.name
     if name == "vprintf":
         call_print(f, i)
@@ -294,6 +305,46 @@ def call_function(f: Lowering, i: Instruction, name: str) -> None:
     f.place(stop)
     f.emit(f"ret i32 {status}")
     f.place(go_on)
+
+
+def candidates(
+    pointed: Mapping[str, int], functions: Mapping[str, Function], caller: Function, i: Instruction
+) -> list[str]:
+    """The functions that a pointer may lead to: their arguments and results have these sizes."""
+
+    def sizes(variables: Iterable[Variable]) -> list[int]:
+        return [variable.size for variable in variables]
+
+    def given(names: Iterable[str | Operand]) -> list[int]:
+        return sizes(caller.variables[n] for n in names if isinstance(n, str))
+
+    arguments, results = given(i.arguments), given(i.results)
+    return [
+        name
+        for name in pointed
+        if sizes(functions[name].parameters) == arguments
+        and sizes(functions[name].results) == results
+    ]
+
+
+def call_pointer(f: Lowering, i: Instruction, pointer: Register) -> None:
+    """A call through a pointer: one of the functions that it may lead to, else a fault."""
+    target = f.read(pointer, "i64")
+    names = candidates(f.unit.pointed, f.unit.functions, f.function, i)
+    places = [(f.label(), name) for name in names]
+    wrong, done = f.label(), f.label()
+    cases = " ".join(f"i64 {f.unit.pointed[name]}, label %{place}" for place, name in places)
+    f.emit(f"switch i64 {target}, label %{wrong} [ {cases} ]")
+    for place, name in places:
+        f.place(place)
+        call_function(f, i, name)
+        f.emit(f"br label %{done}")
+    f.place(wrong)
+    site = f.unit.site(CALL, 0, i)
+    f.unit.declare("fl_wrong_call", "declare void {}(ptr, i32, i32, i64) cold nounwind")
+    f.emit(f"call void @fl_wrong_call(ptr %ctx, i32 %flat, i32 {site}, i64 {target})")
+    f.emit("br label %fault")
+    f.place(done)
 
 
 def check_stack(f: Lowering, i: Instruction, offset: str, size: int) -> None:

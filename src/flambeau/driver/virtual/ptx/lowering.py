@@ -160,6 +160,8 @@ class Unit:
         Module variables that the kernel uses, by name, with their index in its address table.
     sites
         Places that can fault: access kind, bytes, PTX line, file, source line.
+    pointed
+        Functions whose addresses are taken, with these.
     loop
         The number of the metadata of the kernel's loop over threads.
     watched
@@ -181,6 +183,7 @@ class Unit:
     recursive: bool = False
     uses_clock: bool = False
     static_shared: int = 0
+    pointed: dict[str, int] = field(default_factory=dict)
     loop: int = 0
     watched: bool = False
 
@@ -342,6 +345,8 @@ class Lowering(Emitter, ABC):
         if name in self.function.variables:
             base = self.value(f'ptrtoint ptr %"{name}" to i64')
             return self.value(f"add i64 {base}, {symbol.offset}") if symbol.offset else base
+        if name in self.unit.pointed:
+            return str(self.unit.pointed[name])
         if name not in self.unit.variables:
             why = "the address of the function" if name in self.unit.functions else "the symbol"
             self.current.unsupported(f"{why} {name}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flambeau.driver.virtual.ptx.costs import estimate
 from flambeau.driver.virtual.ptx.inline import Inliner
-from flambeau.driver.virtual.ptx.lower_control import THREAD_ARGUMENTS
+from flambeau.driver.virtual.ptx.lower_control import THREAD_ARGUMENTS, candidates
 from flambeau.driver.virtual.ptx.lower_kernel import EXITED, FunctionLowering
 from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Phase, Unit, width
 from flambeau.driver.virtual.ptx.rows import (
@@ -23,6 +23,7 @@ from flambeau.driver.virtual.ptx.syntax import (
     Function,
     Module,
     Operand,
+    Register,
     Symbol,
     Vector,
 )
@@ -75,6 +76,18 @@ def symbols_in(operand: Operand | None) -> Iterator[str]:
                 yield from symbols_in(item)
 
 
+def pointed_functions(module: Module) -> Iterator[str]:
+    """The device functions whose addresses are taken."""
+    found = {symbol for v in module.variables.values() for _, symbol, _ in v.patches}
+    for function in module.functions.values():
+        for instruction in function.body:
+            for operand in instruction.operands:
+                found.update(symbols_in(operand))
+    for name, function in module.functions.items():
+        if name in found and function.defined and not function.is_entry:
+            yield name
+
+
 class Program:
     """Lowers one kernel.
 
@@ -100,14 +113,15 @@ class Program:
         watched: bool = False,
     ) -> None:
         self.module = module
-        inliner = Inliner(module.functions)
-        self.kernel = inliner.expand(kernel) if inliner.yields(kernel) else kernel
+        self.inliner = Inliner(module.functions)
+        self.kernel = self.inliner.expand(kernel) if self.inliner.yields(kernel) else kernel
         self.symbol = f"k{index}"
         self.unit = Unit(
             layout,
             module.functions,
             module.variables,
             self.symbol,
+            pointed={name: module.function_address(name) for name in pointed_functions(module)},
             loop=FIRST_LOOP + index,
             watched=watched,
         )
@@ -123,6 +137,13 @@ class Program:
                 callee = self.module.functions.get(instruction.target.name)
                 if callee is not None and callee.defined:
                     yield callee.name
+            elif isinstance(instruction.target, Register):
+                for name in candidates(
+                    self.unit.pointed, self.module.functions, function, instruction
+                ):
+                    if self.inliner.yields(self.module.functions[name]):
+                        instruction.unsupported(f"barriers in {name}, called through a pointer")
+                    yield name
 
     def _reachable(self) -> list[Function]:
         found = {self.kernel.name: self.kernel}  # by name: the kernel may be an expanded copy

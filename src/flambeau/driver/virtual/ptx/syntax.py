@@ -132,7 +132,8 @@ class Instruction:
     file, source_line
         From ``.loc``; 0 where nothing is known.
     target, results, arguments
-        Of a call: the function's name and the names of parameter variables.
+        Of a call: the function's name, or the register that points to it, and the names of
+        parameter variables.
     """
 
     opcode: str
@@ -211,3 +212,7 @@ class Module:
     variables: dict[str, Variable] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
     files: dict[int, str] = field(default_factory=dict)
+
+    def function_address(self, name: str) -> int:
+        """What a pointer to a function holds: a number of it, never 0."""
+        return 16 * (1 + list(self.functions).index(name))
