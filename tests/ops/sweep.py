@@ -9,8 +9,10 @@ prints a Markdown table of the differences. The file imports only the library th
 from __future__ import annotations
 
 import importlib
+import os
 import pickle
 import sys
+import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -315,12 +317,15 @@ def run(library: str, device: str, target: str, dtypes: list[str], layouts: list
     """Evaluate everything and store it."""
     torch = importlib.import_module(library)
     found: dict[tuple[str, str, str], Any] = {}
+    end = time.monotonic() + float(os.environ.get("SWEEP_SECONDS", "inf"))
     for dtype in dtypes:
         for layout in layouts:
             for special in (False, True):
                 if special and layout != "contiguous":
                     continue
                 for case in cases():
+                    if time.monotonic() > end:
+                        break
                     names = inputs(torch, device, dtype, layout, special)
                     key = (case, dtype, layout + (" special" if special else ""))
                     try:
