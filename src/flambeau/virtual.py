@@ -37,6 +37,7 @@ __all__ = [
     "enable",
     "inject",
     "is_enabled",
+    "link_traffic",
     "lose_device",
     "models",
     "reset",
@@ -305,6 +306,28 @@ def clock() -> int:
     from flambeau.driver.virtual import _machine
 
     return _machine.clock()
+
+
+def link_traffic() -> dict[tuple[int, int], int]:
+    """What collectives of this process have sent over the links between virtual GPUs.
+
+    Returns
+    -------
+    dict
+        Bytes since the process began, by the physical indices of the GPU that sent and the next in
+        its ring.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> x = torch.ones(1000, device="cuda")
+    >>> torch.cuda.nccl.all_reduce([x])
+    >>> (0, 0) in torch.virtual.link_traffic()  # one GPU sends nothing
+    False
+    """
+    from flambeau.driver.virtual import collectives
+
+    return collectives.link_traffic()
 
 
 def inject(entry: str, status: int, nth: int = 1, times: int = 1) -> None:

@@ -199,7 +199,7 @@ class Communicator(Protocol):
         """Give up work under way and the communicator (``ncclCommAbort``)."""
 
     def destroy(self) -> None:
-        """Free it (``ncclCommDestroy``). Its work must be done."""
+        """Free it (``ncclCommDestroy``), when its work is done."""
 
 
 class Collectives(Protocol):

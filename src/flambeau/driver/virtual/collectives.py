@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from flambeau.driver.errors import CollectiveError
-from flambeau.driver.virtual import _machine
+from flambeau.driver.virtual import _calls, _machine
 from flambeau.driver.virtual._collective_steps import (
     DATA_TYPES,
     KINDS,
@@ -121,6 +121,7 @@ class VirtualCommunicator:
         self.ranks = place.table.ranks
         self.device = device
         self.sent_bytes = 0
+        self._streams: set[int] = set()
         self._number = next(_numbers)
         _live[self._number] = self
 
@@ -173,6 +174,7 @@ class VirtualCommunicator:
         if self.failure() is not None:
             raise CollectiveError(f"this communicator cannot be used any more: {self.failure()}")
         size = count * DATA_TYPES[dtype].itemsize
+        self._streams.add(stream)
         _machine.join_meeting(
             stream,
             _kernel_name(kind, op),
@@ -203,9 +205,23 @@ class VirtualCommunicator:
         self._leave()
 
     def destroy(self) -> None:
-        """Leave. What was submitted is not waited for: synchronise first."""
+        """Leave, when what was submitted is done."""
+        if self._number in _live and self.failure() is None:
+            self._finish()
         self._place.table.leave(self.rank)
         self._leave()
+
+    def _finish(self) -> None:
+        """Wait for the streams that were used; one that is being captured has nothing to wait for."""
+        before = _calls.ctx_get_current()
+        _calls.ctx_set_current(_calls.primary_ctx_retain(self.device))
+        try:
+            for stream in self._streams:
+                if not _calls.stream_is_capturing(stream):
+                    _calls.stream_synchronize(stream)
+        finally:
+            _calls.primary_ctx_release(self.device)
+            _calls.ctx_set_current(before)
 
     def _leave(self) -> None:
         if _live.pop(self._number, None) is not None:
