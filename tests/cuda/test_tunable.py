@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -272,6 +275,23 @@ def test_environment_beats_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tunable.get_filename() == "env_0.csv"
 
 
+def test_environment_alone_tunes(tmp_path: Path) -> None:
+    code = "import flambeau as t; x = t.ones(64, 64, device='cuda'); print((x @ x)[0, 0].item())"
+    environment = {
+        **os.environ,
+        "PYTORCH_TUNABLEOP_ENABLED": "1",
+        "PYTORCH_TUNABLEOP_MAX_TUNING_ITERATIONS": "2",
+        "PYTORCH_TUNABLEOP_ROTATING_BUFFER_SIZE": "0",
+    }
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment
+    )
+    assert done.stdout == "64.0\n"
+    rows = (tmp_path / "tunableop_results0.csv").read_text().splitlines()
+    assert rows[-1].startswith("GemmTunableOp_float_NN,nn_64_64_64_ld_64_64_64,")
+
+
 def test_environment_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTORCH_TUNABLEOP_NUMERICAL_CHECK", "1e-5")
     settings.reset()
@@ -295,7 +315,6 @@ def test_it_says_what_it_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 def test_long_tuning_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     import io
-    import sys
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

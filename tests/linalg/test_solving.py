@@ -141,6 +141,18 @@ def test_products(device: str) -> None:
     )
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_exponentials(dtype: str, device: str) -> None:
+    from scipy.linalg import expm
+
+    for scale in (0.01, 1.0, 20.0):
+        a = (matrix(dtype, 2, 3, 3) * scale).astype(dtype)
+        found, expected = L.matrix_exp(tensor_of(a, device)).cpu().numpy(), expm(a)
+        tolerance = 1e-3 if dtype in {"float32", "complex64"} else 1e-9
+        assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
+
+
 _SINGULAR = [
     (L.inv, r"linalg.inv: The diagonal element 1 is zero"),
     (lambda z: L.inv(z.expand(3, 2, 2)), r"linalg.inv: \(Batch element 0\): The diagonal element"),

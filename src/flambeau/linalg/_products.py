@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from math import ceil, inf, log2
 from typing import TYPE_CHECKING
 
 from flambeau.linalg import _matrices as matrices
-from flambeau.linalg._solving import inv, solve
+from flambeau.linalg._solving import inv as _inv
+from flambeau.linalg._solving import solve
 from flambeau.ops.common import broadcast_shapes, new_like, same_device, store_out, wrap_dim
 from flambeau.ops.matmul import matmul as _matmul
 from flambeau.ops.registry import OPS
@@ -20,6 +22,7 @@ __all__ = [
     "cross",
     "diagonal",
     "matmul",
+    "matrix_exp",
     "matrix_power",
     "multi_dot",
     "tensorinv",
@@ -53,7 +56,7 @@ def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """
     matrices.check_square("linalg.matrix_power", A)
     if n < 0:
-        A, n = inv(A), -n
+        A, n = _inv(A), -n
     if n == 0:
         made = matrices.identity(A, A.shape[-1], A.shape[:-2]).clone()
         return store_out(made.contiguous(), out)
@@ -68,6 +71,51 @@ def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
         square = _matmul(square, square)
     assert power is not None
     return store_out(power.clone() if power is A else power, out)
+
+
+# Numerator of the (13, 13) Pade approximation of exp, lowest power first, and how far it reaches.
+_PADE = (
+    64764752532480000.0, 32382376266240000.0, 7771770303897600.0, 1187353796428800.0,
+    129060195264000.0, 10559470521600.0, 670442572800.0, 33522128640.0, 1323241920.0, 40840800.0,
+    960960.0, 16380.0, 182.0, 1.0,
+)  # fmt: skip
+_PADE_REACH = 5.371920351148152
+
+
+def matrix_exp(A: Tensor) -> Tensor:
+    """Compute exponentials of square matrices, by scaling and squaring. Waits for the device.
+
+    Parameters
+    ----------
+    A
+        (*, n, n), float32, float64, complex64 or complex128.
+
+    Returns
+    -------
+    Tensor
+        ``sum(A**k / k!)``, by a Pade approximation of order 13 (Higham, 2005).
+    """
+    matrices.check_square("linalg.matrix_exp", A)
+    matrices.check_float("linalg.matrix_exp", A)
+    if not A.numel():
+        return A.clone()
+    size = float(OPS["abs"](A.detach()).sum(-2).max().item())
+    squarings = max(0, ceil(log2(size / _PADE_REACH))) if _PADE_REACH < size < inf else 0
+    a = A * 2.0**-squarings
+    unit = matrices.identity(A, A.shape[-1])
+    square = _matmul(a, a)
+    even, odd = unit * _PADE[0], unit * _PADE[1]
+    power = square
+    for k in range(2, 14, 2):
+        even = even + power * _PADE[k]
+        if k + 1 < len(_PADE):
+            odd = odd + power * _PADE[k + 1]
+        power = _matmul(power, square)
+    odd = _matmul(a, odd)
+    result = solve(even - odd, even + odd)
+    for _ in range(squarings):
+        result = _matmul(result, result)
+    return result
 
 
 def _cheapest(sizes: list[int]) -> list[list[int]]:
@@ -227,7 +275,7 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
             "Expected self to satisfy the requirement prod(self.shape[ind:]) == "
             f"prod(self.shape[:ind]), but got {prod(last)} != {prod(first)}"
         )
-    inverse = inv(A.reshape(prod(first), prod(last)))
+    inverse = _inv(A.reshape(prod(first), prod(last)))
     return store_out(inverse.reshape(*last, *first), out)
 
 

@@ -145,6 +145,13 @@ def matrix_power(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
 
 
 @public()
+def matrix_exp(input: Tensor) -> Tensor:
+    """Compute exponentials of square matrices; see `flambeau.linalg.matrix_exp`."""
+    found: Tensor = _linalg().matrix_exp(input)
+    return found
+
+
+@public()
 def lu(input: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) -> Any:
     """Factor into packed triangles: `flambeau.linalg.lu_factor`, with `get_infos` its ``_ex``."""
     from flambeau.linalg._factorizations import _store
