@@ -76,6 +76,15 @@ def test_digits_progress_is_one_line_in_a_pipe() -> None:
 
 
 @pytest.mark.parametrize("policy", ["fifo", "adversarial"])
+def test_training_steps_as_graphs(policy: str) -> None:
+    output = output_of("digits_train.py", policy)
+    assert "12 replays equal to eager steps, bit for bit: yes" in output
+    accuracy = re.search(r"^accuracy ([\d.]+)$", output, re.MULTILINE)
+    assert accuracy is not None
+    assert float(accuracy[1]) >= 0.96
+
+
+@pytest.mark.parametrize("policy", ["fifo", "adversarial"])
 def test_gpt(policy: str) -> None:
     """A tiny one learns, whatever the order of the device's work."""
     small = [
