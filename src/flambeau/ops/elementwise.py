@@ -288,7 +288,7 @@ addcdiv eq ne logical_and logical_or logical_xor logical_not isnan isinf isfinit
 _masked_fill exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh
 tanh asinh acosh atanh sigmoid sinc angle conj_physical _complex _polar _copy
 """
-_FLOAT8_NAMES = "eq ne isnan _where _masked_fill _copy"
+_FLOAT8_NAMES = "abs eq ne isnan isinf isfinite positive _where _masked_fill _copy"
 _COMPLEX = frozenset(_COMPLEX_NAMES.split())  # rows that complex numbers go through too
 _FLOAT8 = frozenset(_FLOAT8_NAMES.split())  # eight-bit floats are only moved and compared
 

@@ -42,7 +42,7 @@ def _check_operands(name: str, *tensors: Tensor) -> None:
                 f"{name}: expected m1 and m2 to have the same dtype, but got: "
                 f"{_dtype.legacy_type_name(first.dtype)} != {_dtype.legacy_type_name(other.dtype)}"
             )
-    if first.device.type != "cpu" and first.dtype.category < 2:
+    if first.device.type != "cpu" and (first.dtype.category < 2 or first.dtype.itemsize == 1):
         raise NotImplementedError(
             f"\"{name}_cuda\" not implemented for '{_dtype.legacy_type_name(first.dtype)}': CUDA "
             "devices multiply floating-point matrices; convert with .float() or .double()"
