@@ -2,8 +2,8 @@
 """The caching allocator beside torch's: ``python -m benchmarks.memory``.
 
 Each library runs in a process of its own, by turns; a ratio is of medians. The trace is made by a
-generator with a fixed seed: sizes and lifetimes as of training steps, on four streams. Without torch
-the columns of flambeau stand alone.
+generator with a fixed seed: sizes and lifetimes as of training steps, on four streams. Without
+torch the columns of flambeau stand alone.
 """
 
 from __future__ import annotations

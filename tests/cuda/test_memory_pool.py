@@ -344,3 +344,23 @@ def test_a_pool_may_go_while_a_capture_runs() -> None:
     assert float(z[0]) == 3.0
     c.empty_cache()
     assert segments(identity) == []
+
+
+def test_managed_memory_is_one_for_host_and_device() -> None:
+    with c.memory._use_uvm() as pool:
+        x = torch.arange(1000, device="cuda")
+    outside = torch.ones(3, device="cuda")
+    assert segments(pool.id) == [2 * MIB]
+    assert (x + 1).sum().item() == 500 * 1001
+    c.synchronize()
+    import ctypes
+
+    values = (ctypes.c_int64 * 1000).from_address(x.data_ptr())
+    assert list(values[:3]) == [0, 1, 2]
+    values[0] = 7
+    assert x[0].item() == 7
+    assert outside.sum().item() == 3
+    address = x.data_ptr()
+    del x
+    with c.use_mem_pool(pool):
+        assert torch.empty(1000, dtype=torch.int64, device="cuda").data_ptr() == address

@@ -125,6 +125,22 @@ def test_a_block_across_memory_that_is_free_and_addresses_that_are_not_mapped(
     growing.check()
 
 
+def test_what_new_pages_leave_joins_the_free_memory_behind(growing: Books) -> None:
+    held = [growing.allocate(10 * MIB) for _ in range(8)]
+    first = held[0].address
+    for index in (5, 4, 3, 2):
+        held.pop(index).close()
+    held.append(growing.allocate(20 * MIB))  # where the first of the two pages was
+    held.append(growing.allocate(12 * MIB))
+    held.pop(2).close()  # the block behind the hole
+    _allocator.empty_cache()
+    growing.check()
+    block = growing.allocate(15 * MIB)
+    assert first <= block.address
+    growing.check()
+    block.close()
+
+
 def test_a_hole_is_preferred_to_growing(growing: Books) -> None:
     held = [growing.allocate(size * MIB) for size in (20, 30, 5, 2)]
     hole = held[1].address

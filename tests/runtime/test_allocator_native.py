@@ -30,7 +30,7 @@ def test_threads_leave_the_books_in_balance(sanitizer: str, tmp_path: Path) -> N
         "ASAN_OPTIONS": "detect_leaks=0",
         "TSAN_OPTIONS": "halt_on_error=1",
     }
-    for arguments in ([], ["whole"]):
+    for arguments in ([], ["whole"], ["expanding"]):
         done = subprocess.run(
             [str(program), *arguments], env=environment, capture_output=True, text=True, check=False
         )

@@ -123,6 +123,19 @@ def test_a_reserve_that_is_none_is_ignored_with_a_warning(text: str) -> None:
     assert options.expandable_segments_reserve is None
 
 
+def test_an_empty_text_leaves_expandable_segments_on() -> None:
+    first = parse("expandable_segments:True,max_split_size_mb:40,expandable_segments_reserve:2G")
+    second = parse("", first)
+    assert second.expandable_segments
+    assert second.expandable_segments_reserve == Reserve(bytes=2 << 30)
+    assert second.max_split_size is None
+
+
+def test_an_option_that_does_nothing_says_so() -> None:
+    with pytest.warns(UserWarning, match="graph_capture_record_stream_reuse:True does nothing"):
+        assert parse("graph_capture_record_stream_reuse:True").graph_capture_record_stream_reuse
+
+
 def test_the_backend_is_fixed_once_options_are_read() -> None:
     with pytest.raises(AllocatorSettingsError, match="Unknown allocator backend"):
         parse("backend:jemalloc")

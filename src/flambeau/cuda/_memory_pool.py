@@ -184,3 +184,31 @@ def use_mem_pool(pool: MemPool, device: DeviceArgument = None) -> Iterator[None]
     finally:
         _allocator_pools.end_for_this_thread(home, identity)
         _release(home, identity)
+
+
+@contextmanager
+def _use_uvm(device: DeviceArgument = None) -> Iterator[MemPool]:
+    """Take what this thread allocates inside the block from managed memory; gives the pool.
+
+    Managed memory has one address for the host and all devices, and may be larger than a device:
+    the driver moves its pages to where they are touched (``cuMemAllocManaged``).
+
+    Parameters
+    ----------
+    device
+        Where; None is the current device.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> with torch.cuda.memory._use_uvm() as pool:
+    ...     x = torch.ones(3, device="cuda")
+    >>> x.sum().item(), len(pool.snapshot())
+    (3.0, 1)
+    """
+    lazy_init.lazy_init()
+    index = numbered(device)
+    with _cuda_device.device(index):
+        pool = MemPool(PluggableFunctions(*_allocator_pools.managed_functions()))
+    with use_mem_pool(pool, index):
+        yield pool

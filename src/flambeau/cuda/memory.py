@@ -35,7 +35,11 @@ from flambeau.cuda._memory_history import (  # noqa: F401 - torch has them here
     _snapshot,
     memory_snapshot,
 )
-from flambeau.cuda._memory_pool import MemPool, use_mem_pool
+from flambeau.cuda._memory_pool import (  # noqa: F401 - torch has it here
+    MemPool,
+    _use_uvm,
+    use_mem_pool,
+)
 from flambeau.cuda._memory_stats import (
     checked_index,
     host_memory_stats,

@@ -67,3 +67,10 @@ def begin_for_this_thread(device: int, pair: _PoolId, *, capturing: bool = False
 
 def end_for_this_thread(device: int, pair: _PoolId, *, capturing: bool = False) -> None:
     """Undo the routing of `begin_for_this_thread`; the user stays until `drop_pool`."""
+
+def managed_functions() -> tuple[int, int]:
+    """The addresses of two functions that give a pool managed memory, as `PluggableFunctions` takes.
+
+    The first asks the driver for it (``cuMemAllocManaged``, attached to all devices), the second
+    frees it.
+    """

@@ -3,7 +3,9 @@
 """Private pools: who allocates where, and for how long a pool's memory is kept."""
 from libc.stdint cimport int64_t, uintptr_t
 
-from flambeau.driver._table cimport CUDA_SUCCESS, CUresult, CUstream, check
+from flambeau.driver._table cimport (
+    CUDA_SUCCESS, CUresult, CUstream, DriverTable, check, driver,
+)
 from flambeau.runtime cimport _state
 from flambeau.runtime._allocator cimport (
     allocator_of, begin_async_capture, end_async_capture, existing, require_native,
@@ -22,6 +24,34 @@ cdef extern from *:
     """
     void* this_thread_token "flambeau::this_thread_token"() nogil
     bint is_this_thread "flambeau::is_this_thread"(void*, CUstream) noexcept nogil
+
+cdef extern from *:
+    """
+    namespace flambeau {
+    inline const DriverTable *managed_driver = nullptr;
+    // Segments of managed memory, which host and devices reach by one address.
+    inline void *allocate_managed(ssize_t bytes, int, CUstream) {
+      CUdeviceptr address = 0;
+      const CUresult status =
+          managed_driver->MemAllocManaged(&address, static_cast<std::size_t>(bytes), 1);
+      return status == CUDA_SUCCESS ? reinterpret_cast<void *>(address) : nullptr;
+    }
+    inline void release_managed(void *memory, std::size_t, int, CUstream) {
+      managed_driver->MemFree(reinterpret_cast<CUdeviceptr>(memory));
+    }
+    }
+    """
+    const DriverTable* managed_driver "flambeau::managed_driver"
+    void* allocate_managed "flambeau::allocate_managed"(Py_ssize_t, int, CUstream) nogil
+    void release_managed "flambeau::release_managed"(void*, size_t, int, CUstream) nogil
+
+
+def managed_functions():
+    """The addresses of two functions that give a pool managed memory."""
+    global managed_driver
+    managed_driver = driver
+    return <uintptr_t>allocate_managed, <uintptr_t>release_managed
+
 
 cdef int64_t user_pools = 0
 cdef int64_t graph_pools = 0

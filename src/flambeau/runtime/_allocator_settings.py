@@ -263,6 +263,18 @@ def _backend(reader: _Reader, key: str) -> str:
     return token.text
 
 
+def _reuse(reader: _Reader, key: str) -> bool:
+    on = _boolean(reader, key)
+    if on:
+        warnings.warn(
+            f"{key}:True does nothing: blocks that several streams of a capture used come back "
+            "after the capture",
+            UserWarning,
+            stacklevel=2,
+        )
+    return on
+
+
 def _reserve(reader: _Reader, key: str) -> Reserve | None:
     """A share of the device, or gibibytes with a G; what is neither is ignored with a warning."""
     token = reader.value(key)
@@ -313,7 +325,7 @@ _KEYS: dict[str, tuple[str | None, Callable[[_Reader, str], Any]]] = {
     ),
     "release_lock_on_cudamalloc": ("release_lock_on_cudamalloc", _boolean),
     "release_lock_on_hipmalloc": ("release_lock_on_cudamalloc", _boolean),
-    "graph_capture_record_stream_reuse": ("graph_capture_record_stream_reuse", _boolean),
+    "graph_capture_record_stream_reuse": ("graph_capture_record_stream_reuse", _reuse),
     "per_process_memory_fraction": ("per_process_memory_fraction", _fraction),
     "throw_on_cudamalloc_oom": ("throw_on_cudamalloc_oom", _boolean),
     "pinned_use_cuda_host_register": ("pinned_use_cuda_host_register", _boolean),

@@ -133,6 +133,8 @@ struct AllocatorBooks {
     (rest->next ? rest->next->previous : block->segment->last) = rest;
     block->next = rest;
     block->size = size;
+    // Behind new pages there may be free memory that was not needed.
+    if (rest->next && rest->next->state == BlockState::free) absorb(rest, rest->next);
     insert_free(rest);
     return rest;
   }

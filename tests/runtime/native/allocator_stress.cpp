@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <random>
+#include <string>
 #include <thread>
 
 #include "flambeau/runtime/device_allocator.hpp"
@@ -51,6 +52,74 @@ CUresult mem_free(CUdeviceptr pointer) {
   return CUDA_SUCCESS;
 }
 
+// Virtual memory: handles count against the capacity, mappings must not overlap.
+std::atomic<CUmemHandle> next_handle{1};
+std::map<CUmemHandle, std::size_t> physical;
+std::map<CUdeviceptr, CUmemHandle> mapped;
+std::map<CUdeviceptr, std::size_t> reserved;
+
+CUresult mem_create(CUmemHandle *handle, std::size_t bytes, const CUmemAllocationProp *, unsigned long long) {
+  static std::atomic<int> calls{0};
+  const auto size = static_cast<std::int64_t>(bytes);
+  if (++calls % 89 == 0 || taken.fetch_add(size) + size > CAPACITY) {
+    if (calls % 89) taken -= size;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  std::lock_guard<std::mutex> guard(segments_lock);
+  physical[*handle = next_handle++] = bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult mem_map(CUdeviceptr pointer, std::size_t bytes, std::size_t, CUmemHandle handle, unsigned long long) {
+  std::lock_guard<std::mutex> guard(segments_lock);
+  require(physical.count(handle) && physical[handle] == bytes, "what exists is mapped, as a whole");
+  require(mapped.emplace(pointer, handle).second, "nothing is mapped twice");
+  return CUDA_SUCCESS;
+}
+
+CUresult mem_unmap(CUdeviceptr pointer, std::size_t bytes) {
+  std::this_thread::yield();
+  std::lock_guard<std::mutex> guard(segments_lock);
+  for (CUdeviceptr at = pointer; at < pointer + bytes;) {
+    const auto found = mapped.find(at);
+    require(found != mapped.end(), "only what is mapped is unmapped");
+    at += physical[found->second];
+    mapped.erase(found);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult mem_release(CUmemHandle handle) {
+  std::lock_guard<std::mutex> guard(segments_lock);
+  require(physical.count(handle), "a handle is released once");
+  taken -= static_cast<std::int64_t>(physical[handle]);
+  physical.erase(handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult mem_set_access(CUdeviceptr pointer, std::size_t, const CUmemAccessDesc *, std::size_t) {
+  static std::atomic<int> calls{0};
+  std::lock_guard<std::mutex> guard(segments_lock);
+  require(mapped.count(pointer), "access is given to what is mapped");
+  return ++calls % 101 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult mem_address_reserve(CUdeviceptr *pointer, std::size_t bytes, std::size_t, CUdeviceptr, unsigned long long) {
+  *pointer = next_address.fetch_add(bytes + SMALL_SEGMENT);
+  std::lock_guard<std::mutex> guard(segments_lock);
+  reserved[*pointer] = bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult mem_address_free(CUdeviceptr pointer, std::size_t bytes) {
+  std::lock_guard<std::mutex> guard(segments_lock);
+  require(reserved.count(pointer) && reserved[pointer] == bytes, "only whole ranges go back");
+  const auto inside = mapped.lower_bound(pointer);
+  require(inside == mapped.end() || inside->first >= pointer + bytes, "and only empty ones");
+  reserved.erase(pointer);
+  return CUDA_SUCCESS;
+}
+
 // An event is a countdown: so many queries until it has passed.
 std::atomic<int> *countdown(CUevent event) { return reinterpret_cast<std::atomic<int> *>(event); }
 
@@ -76,6 +145,14 @@ DriverTable make_driver() {
   DriverTable driver;
   driver.MemAlloc = mem_alloc;
   driver.MemFree = mem_free;
+  driver.MemCreate = mem_create;
+  driver.MemMap = mem_map;
+  driver.MemUnmap = mem_unmap;
+  driver.MemRelease = mem_release;
+  driver.MemSetAccess = mem_set_access;
+  driver.MemAddressReserve = mem_address_reserve;
+  driver.MemAddressFree = mem_address_free;
+  driver.StreamSynchronize = [](CUstream) -> CUresult { return CUDA_SUCCESS; };
   driver.EventCreate = event_create;
   driver.EventRecord = event_record;
   driver.EventQuery = event_query;
@@ -215,15 +292,19 @@ void work(DeviceAllocator &device, PinnedAllocator &pinned, unsigned seed) {
 
 }  // namespace
 
-int main(int argc, char **) {
+int main(int argc, char **argv) {
+  const bool expanding = argc > 1 && std::string(argv[1]) == "expanding";
   const DriverTable driver = make_driver();
   AllocatorSettings settings;
   settings.garbage_threshold = 0.7;
-  if (argc > 1) settings.max_split_size = 40 << 20;
+  if (argc > 1 && !expanding) settings.max_split_size = 40 << 20;
+  settings.expandable = expanding;
   DeviceAllocator device(0, &driver, &settings);
   HostSettings host_settings;
   PinnedAllocator pinned(&driver, &host_settings);
   device.set_context(CONTEXT);
+  device.set_total(CAPACITY);
+  if (expanding) device.allow_expanding({});
   device.set_limit(CAPACITY);
   pinned.watch(argc > 1);
   std::vector<std::thread> threads;
@@ -237,7 +318,8 @@ int main(int argc, char **) {
     require(reserved.of[ALL_POOLS].current == 0, "pools give everything back");
   DeviceStats stats = device.stats();
   stats.each([](Stat &stat) { require(stat.current == 0, "every counter comes back to zero"); });
-  require(stats.device_allocs == stats.device_frees, "every segment goes back");
+  require(expanding || stats.device_allocs == stats.device_frees, "every segment goes back");
   require(segments.empty() && taken == 0, "the driver has everything back");
+  require(physical.empty() && mapped.empty() && reserved.empty(), "addresses and pages too");
   require(stats.alloc_retries > 0, "memory ran short at times");
 }
