@@ -40,8 +40,8 @@ GRADIENTS = (
 )
 # The shapes of GPT-2's smallest model.
 ADAM = (
-    "shapes = [(50257, 768), (1024, 768)] + 12 * [(768,), (768,), (2304, 768), (2304,), (768, 768), "
-    "(768,), (768,), (768,), (3072, 768), (3072,), (768, 3072), (768,)]\n"
+    "shapes = [(50257, 768), (1024, 768)] + 12 * [(768,), (768,), (2304, 768), (2304,), "
+    "(768, 768), (768,), (768,), (768,), (3072, 768), (3072,), (768, 3072), (768,)]\n"
     "params = [xp.nn.Parameter(xp.randn(*shape, device='cuda')) for shape in shapes]\n"
     "for p in params: p.grad = xp.randn_like(p)\n"
     "opt = xp.optim.AdamW(params, fused=True)"
