@@ -86,5 +86,5 @@ def test_barriers_behind_pointers_are_refused():
 __device__ __noinline__ void wait(int* x) { __syncthreads(); *x = 1; }
 __device__ void (*pointer)(int*) = wait;
 extern "C" __global__ void k(int* x) { pointer(x); }"""
-    with pytest.raises(UnsupportedPtxError, match="not supported: call.*barriers in .*wait"):
+    with pytest.raises(UnsupportedPtxError, match=r"not supported: call.*barriers in .*wait"):
         Module(compile_ptx(source))
