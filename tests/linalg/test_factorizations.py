@@ -152,6 +152,26 @@ def test_results_follow_the_stream(gpu: Any) -> None:
     assert_near(factors, np.linalg.cholesky(a))
 
 
+def test_other_devices_and_threads(gpus: Any) -> None:
+    import threading
+
+    _, second = gpus(2)
+    a = positive("float64", 3)
+    found: list[Any] = []
+
+    def work() -> None:
+        found.append(torch.linalg.inv(tensor_of(a, str(second))))
+        found.append(torch.fft.rfft(tensor_of(a, str(second))))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert [one.device for one in found] == [second, second]
+    assert torch.cuda.current_device() == 0
+    assert_near(found[0], np.linalg.inv(a))
+    assert_near(found[1], np.fft.rfft(a))
+
+
 def test_out(gpu: Any) -> None:
     x = tensor_of(positive("float32", 3), "cuda")
     out = torch.empty(0, device="cuda")

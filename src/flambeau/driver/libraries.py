@@ -23,8 +23,8 @@ class Call(Protocol):
     def stream(self) -> int:
         """The ``CUstream`` of the current context that takes the work."""
 
-    def scratch(self, size: int) -> int:
-        """Address of `size` bytes of device memory."""
+    def scratch(self, size: int, use: str = "work") -> int:
+        """Address of `size` bytes of device memory; the same memory again for the same use."""
 
     def addresses(self, first: int, step: int, count: int) -> int:
         """Address of `count` pointers, `step` bytes apart, in device memory."""

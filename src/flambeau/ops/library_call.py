@@ -34,6 +34,7 @@ class LibraryCall:
         self._device = device
         self._guard = _cuda_device.DeviceGuard(device) if device >= 0 else None
         self._kept: list[Tensor] = []
+        self._lent: dict[str, Tensor] = {}
         self.stream = 0
 
     def __enter__(self) -> LibraryCall:
@@ -49,6 +50,7 @@ class LibraryCall:
         trace: TracebackType | None,
     ) -> None:
         self._kept.clear()
+        self._lent.clear()
         if self._guard is not None:
             self._guard.__exit__(kind, error, trace)
 
@@ -56,10 +58,13 @@ class LibraryCall:
         self._kept.append(tensor)
         return tensor.data_ptr()
 
-    def scratch(self, size: int) -> int:
-        """Address of `size` bytes."""
-        where = f"cuda:{self._device}" if self._guard is not None else "cpu"
-        return self._keep(empty((size,), dtype=_UINT8, device=where))
+    def scratch(self, size: int, use: str = "work") -> int:
+        """Address of `size` bytes. Work is in order, so the next call's for one use is the same."""
+        lent = self._lent.get(use)
+        if lent is None or lent.numel() < size:
+            where = f"cuda:{self._device}" if self._guard is not None else "cpu"
+            lent = self._lent[use] = empty((size,), dtype=_UINT8, device=where)
+        return lent.data_ptr()
 
     def addresses(self, first: int, step: int, count: int) -> int:
         """Address of `count` pointers, `step` bytes apart."""

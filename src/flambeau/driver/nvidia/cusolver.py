@@ -167,7 +167,7 @@ class NvidiaSolver:
             self._blas(call, type_, "getrsBatched", op, n, columns, c_void_p(factors), n,
                        c_void_p(pivots), c_void_p(sides), n, byref(wrong), batch)  # fmt: skip
             return
-        info = c_void_p(call.scratch(4))
+        info = c_void_p(call.scratch(4, "info"))
         for one_lu, one_pivots, one_b in _each(
             batch, (lu, n * n * type_.item), (pivots, n * 4), (b, n * columns * type_.item)
         ):
@@ -196,7 +196,7 @@ class NvidiaSolver:
     ) -> None:
         """``geqrf``."""
         type_ = _TYPES[dtype]
-        info = c_void_p(call.scratch(4))
+        info = c_void_p(call.scratch(4, "info"))
         steps = ((a, m * n * type_.item), (tau, min(m, n) * type_.item))
         for one_a, one_tau in _each(batch, *steps):
             matrix = (m, n, c_void_p(one_a), m)
@@ -208,7 +208,7 @@ class NvidiaSolver:
         """``orgqr`` and, for complex matrices, ``ungqr``."""
         type_ = _TYPES[dtype]
         name = "orgqr" if type_.letter in "SD" else "ungqr"
-        info = c_void_p(call.scratch(4))
+        info = c_void_p(call.scratch(4, "info"))
         for one_a, one_tau in _each(batch, (a, m * n * type_.item), (tau, k * type_.item)):
             matrix = (m, n, k, c_void_p(one_a), m, c_void_p(one_tau))
             self._run(call, name, type_, matrix, *matrix, _WORK, info)
@@ -231,7 +231,7 @@ class NvidiaSolver:
         type_ = _TYPES[dtype]
         letter = c_byte(ord(job))
         columns = {"A": m, "S": n, "N": 0}[job]
-        real_work = c_void_p(call.scratch(max(1, n) * type_.real_item))
+        real_work = c_void_p(call.scratch(max(1, n) * type_.real_item, "real"))
         for one_a, one_s, one_u, one_vh, one_info in _each(
             batch,
             (a, m * n * type_.item),
