@@ -52,9 +52,13 @@ struct Candidate {
   int index = 0;   // what GemmArgs::compute says to get it
 };
 
+// The number of an algorithm, a new one if it has none.
 inline int remember(const LtAlgorithm &algorithm, std::size_t workspace) {
-  chosen_algorithms().push_back({algorithm, workspace});
-  return FIRST_CHOSEN + static_cast<int>(chosen_algorithms().size()) - 1;
+  std::deque<ChosenAlgorithm> &all = chosen_algorithms();
+  std::size_t at = 0;
+  while (at < all.size() && std::memcmp(&all[at].algorithm, &algorithm, sizeof algorithm)) ++at;
+  if (at == all.size()) all.push_back({algorithm, workspace});
+  return FIRST_CHOSEN + static_cast<int>(at);
 }
 
 // Descriptors for one enquiry.
