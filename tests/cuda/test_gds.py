@@ -169,6 +169,10 @@ def test_where_cufile_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             assert torch.equal(x, y)
         with pytest.raises(RuntimeError, match="65524 of 65536 bytes"):
             file.load_storage(y.untyped_storage(), 24)
+        with pytest.raises(RuntimeError, match="61452 of 65536 bytes"):
+            file.load_storage(y.untyped_storage(), 4096)
+        with pytest.raises(RuntimeError, match="0 of 65536 bytes"):
+            file.load_storage(y.untyped_storage(), 1 << 20)
 
 
 def test_the_bounce_through_pinned_memory_in_several_pieces(

@@ -57,6 +57,13 @@ class TestOneRank:
         assert len(first) == len(second) == 128
         assert first != second
 
+    def test_they_initialise_nothing(self) -> None:
+        source = """
+        nccl = torch.cuda.nccl
+        print(len(nccl.version()), len(nccl.unique_id()), torch.cuda.is_initialized())
+        """
+        assert run_script(source).lines == ["3 128 False"]
+
     def test_every_collective(self) -> None:
         x, y = torch.arange(10, device="cuda").float(), torch.empty(10, device="cuda")
         for op in range(5):
@@ -601,6 +608,46 @@ def test_a_process_that_ends_fails_the_others(tmp_path: Any) -> None:
         assert line.startswith("failed: "), line
         assert "rank 3, whose process" in line or "gave up" in line
     assert any("has ended" in line for line in lines)
+
+
+# -- graphs and checks -----------------------------------------------------------------------------
+
+
+@needs_two
+def test_two_ranks_in_one_graph() -> None:
+    first, second = (torch.cuda.Stream(i) for i in range(2))
+    values = [torch.ones(100, device=i) for i in range(2)]
+    nccl.all_reduce(values)
+    settle()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=first):
+        second.wait_stream(first)
+        nccl.all_reduce(values, streams=[first, second])
+        first.wait_stream(second)
+    with torch.cuda.stream(first):
+        for _ in range(3):
+            graph.replay()
+    settle()
+    assert values[0].tolist() == values[1].tolist() == [16.0] * 100
+
+
+@needs_two
+@virtual_only
+@pytest.mark.parametrize("waits", [True, False])
+def test_checks_see_what_collectives_touch(waits: bool) -> None:
+    values = [torch.ones(100, device=i) for i in range(2)]
+    settle()
+    with torch.virtual.checks(mode="collect") as found:
+        nccl.all_reduce(values)
+        other = torch.cuda.Stream(0)
+        if waits:
+            other.wait_stream(torch.cuda.current_stream(0))
+        with torch.cuda.stream(other):
+            _ = values[0] + 1
+        settle()
+    assert [report.check for report in found.reports] == ([] if waits else ["race"])
+    if not waits:
+        assert "ncclDevKernel_AllReduce_Sum_RING" in str(found.reports[0])
 
 
 # -- time, links, contexts -------------------------------------------------------------------------

@@ -73,11 +73,11 @@ def _read(descriptor: int, device: Tensor, offset: int, buffers: list[Any]) -> i
         buffer.copied.synchronize()
         wanted = min(PIECE, size - done)
         got = os.preadv(descriptor, [buffer.view[:wanted]], offset + done)
-        if got == 0:
-            break
         device.narrow(0, done, got).copy_(buffer.tensor.narrow(0, 0, got), non_blocking=True)
         buffer.copied.record()
         done, turn = done + got, turn + 1
+        if got < wanted:  # the file ends; what follows is not aligned
+            break
     current_stream().synchronize()
     return done
 

@@ -86,7 +86,7 @@ def _timeout() -> float:
 
 
 def version() -> tuple[int, ...]:
-    """The version of NCCL: major, minor and patch.
+    """The version of NCCL: major, minor and patch. Initialises nothing.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def version() -> tuple[int, ...]:
     >>> torch.cuda.nccl.version() >= (2, 18)
     True
     """
-    return _library().version()
+    return driver.current().collectives.version()
 
 
 def is_available(tensors: Iterable[Tensor]) -> bool:
@@ -137,7 +137,7 @@ def _is_installed() -> bool:
     """Whether the library can be used; that it is missing is found out once."""
     global _missing_in
     try:
-        library = _library()
+        library = driver.current().collectives
         if library is not _missing_in:
             library.version()
             return True
@@ -151,7 +151,7 @@ def _is_installed() -> bool:
 def unique_id() -> bytes:
     """128 fresh bytes that name a communicator (``ncclGetUniqueId``).
 
-    One rank makes them; all ranks pass them to `init_rank`.
+    One rank makes them; all ranks pass them to `init_rank`. Initialises nothing.
 
     Examples
     --------
@@ -159,7 +159,7 @@ def unique_id() -> bytes:
     >>> len(torch.cuda.nccl.unique_id())
     128
     """
-    return _library().unique_id()
+    return driver.current().collectives.unique_id()
 
 
 def init_rank(num_ranks: int, uid: bytes, rank: int) -> Communicator:
