@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
+from flambeau.backends import _precision
 from flambeau.cuda import _tunable_keys as keys
 from flambeau.cuda import _tunable_tuning, tunable
 from flambeau.cuda._tunable_results import numbered, results
@@ -89,11 +90,12 @@ def test_names_of_products() -> None:
 
 def test_precisions_have_names_of_their_own() -> None:
     tunable.enable()
+    before = _precision.saved()
     try:
         torch.backends.cuda.matmul.fp32_precision = "tf32"
         _product()
     finally:
-        torch.backends.cuda.matmul.fp32_precision = "ieee"
+        _precision.restore(before)
     assert tunable.get_results()[0][0] == "GemmTunableOp_tf32_NN"
 
 
@@ -180,21 +182,21 @@ def test_untuned_products_are_listed_once_and_tuned_later(tmp_path: Path) -> Non
     for _ in range(2):
         _product()
         _product(32)
-    listed = (tmp_path / "tunableop_untuned.csv").read_text().splitlines()
+    listed = (tmp_path / "tunableop_untuned0.csv").read_text().splitlines()
     assert listed == [
         "GemmTunableOp_float_NN,nn_48_64_32_ld_48_32_48",
         "GemmTunableOp_float_NN,nn_48_32_32_ld_48_32_48",
     ]
     assert tunable.get_results() == ()
     with pytest.raises(AssertionError, match="Tuning is not enabled"):
-        tunable.tune_gemm_in_file("tunableop_untuned.csv")
+        tunable.tune_gemm_in_file("tunableop_untuned0.csv")
     tunable.tuning_enable()
     tunable.record_untuned_enable(False)
-    tunable.tune_gemm_in_file("tunableop_untuned.csv")
+    tunable.tune_gemm_in_file("tunableop_untuned0.csv")
     assert [",".join(one[:2]) for one in tunable.get_results()] == listed
     tunable.enable(False)
     with pytest.raises(AssertionError, match="TunableOp is not enabled"):
-        tunable.tune_gemm_in_file("tunableop_untuned.csv")
+        tunable.tune_gemm_in_file("tunableop_untuned0.csv")
 
 
 def test_lines_that_cannot_be_tuned_warn(tmp_path: Path) -> None:

@@ -37,6 +37,10 @@ def numbered(name: str, device: int) -> str:
     """A file name with a device's number: for ``%d``, else before the last dot, else at the end."""
     if "%d" in name:
         return name.replace("%d", str(device))
+    return _inserted(name, device)
+
+
+def _inserted(name: str, device: int) -> str:
     path = Path(name)
     if "." not in path.name:
         return f"{name}{device}"
@@ -174,10 +178,10 @@ class Results:
 
     # -- the list of products to be tuned
 
-    def record(self, key: tuple[str, str], log: str = "") -> None:
-        """Append a product to the list, once."""
+    def record(self, key: tuple[str, str], device: int, log: str = "") -> None:
+        """Append a product to the list of a device, once."""
         with self.lock:
-            name = settings.get("untuned_filename")
+            name = _inserted(settings.get("untuned_filename"), device)
             if not self._untuned_known and Path(name).is_file():
                 lines = Path(name).read_text(encoding="utf-8").splitlines()
                 self._untuned.update(

@@ -299,7 +299,7 @@ def choose(device: int, fields: tuple[int, ...]) -> tuple[int, int] | None:
                 results.add(keys.wild_key_of(problem, settings.mask), entry, log)
         elif entry is None:
             if settings.get("record_untuned"):
-                results.record(key, log)
+                results.record(key, device, log)
             if settings.get("wildcard_fallback"):
                 entry = results.find_wild(key)
     return _algorithm(problem, entry)

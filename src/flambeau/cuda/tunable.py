@@ -118,7 +118,7 @@ def record_untuned_enable(val: bool = True) -> None:
     ----------
     val
         Works while tuning is off. The list is ``tunableop_untuned.csv`` or what
-        ``PYTORCH_TUNABLEOP_UNTUNED_FILENAME`` says.
+        ``PYTORCH_TUNABLEOP_UNTUNED_FILENAME`` says, with the device's number before the last dot.
     """
     _set("record_untuned", bool(val))
 

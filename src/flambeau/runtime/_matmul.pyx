@@ -112,7 +112,10 @@ cdef size_t _lend_workspace(int device, CUstream stream) except? 0:
     key = (threading.get_ident(), device, <uintptr_t>stream)
     kept = kept_workspaces.get(key)
     if kept is None:
+        from flambeau.runtime import lazy_init
         from flambeau.runtime._factory import empty
+        if not kept_workspaces:
+            lazy_init.on_forget(clear_workspaces)
         kept = empty((cublas_workspace_bytes,), dtype=_dtype.dtypes["uint8"], device=f"cuda:{device}")
         kept_workspaces[key] = kept
     return <size_t><uintptr_t>(<Tensor>kept).data
