@@ -140,7 +140,7 @@ def test_what_the_driver_offers() -> None:
         current = driver.current()
         assert current.name == "virtual"
         assert current.code_target(0).kind == "ptx" and current.code_target(0).arch == "compute_80"
-        assert current.supports("fault_details") and not current.supports("green_contexts")
+        assert current.supports("green_contexts") and not current.supports("programmatic_launch")
         from flambeau.driver.contract import Driver
         assert isinstance(current, Driver)
     """)
