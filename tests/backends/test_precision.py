@@ -22,6 +22,7 @@ MATMUL = B.cuda.matmul
 
 @pytest.fixture(autouse=True)
 def _afresh() -> Iterator[None]:
+    _precision.reset()
     yield
     _precision.reset()
     _precision.apply()
