@@ -135,7 +135,7 @@ def __getattr__(name: str) -> Any:
             raise AttributeError(f"module 'flambeau' has no attribute {name!r}")
         globals()[name] = found
         return found
-    if name.startswith(("_foreach_", "_fused_")):
+    if name.startswith(("_foreach_", "_fused_", "_amp_")):
         from flambeau.ops.foreach_optimizers import FOREACH
 
         if name in FOREACH:

@@ -113,6 +113,23 @@ def test_one_launch_for_many(gpu: Any) -> None:
     check(a, [x + 2 for x in A[:20]], 1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_scaled_gradients(dtype: str, where: Any) -> None:
+    gradients = [tensor.to(getattr(torch, dtype)) for tensor in tensors(A[:5], where)]
+    found, inverse = torch.zeros((), device=where), torch.full((1,), 0.5, device=where)
+    torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse)
+    assert found.item() == 0
+    check(
+        gradients,
+        [array_of(t) * 0.5 for t in (tensor_of(x, where).to(getattr(torch, dtype)) for x in A[:5])],
+    )
+    for bad in (float("inf"), float("-inf"), float("nan")):
+        found.zero_()
+        gradients[4][17, 1] = bad
+        torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse)
+        assert found.item() == 1
+
+
 def test_refusals(gpu: Any) -> None:
     with pytest.raises(RuntimeError, match="must have at least one tensor"):
         torch._foreach_add([], 1)

@@ -173,8 +173,8 @@ class GradScaler:
 
     def _look_at(self, optimizer: Optimizer, unscale: bool) -> dict[Any, Tensor]:
         scale = self._made("unscale_")
-        inverse = scale.double().reciprocal().float()
-        found: dict[Any, Tensor] = {}
+        inverse = scale.double().reciprocal().float() if unscale else flambeau.ones_like(scale)
+        alike: defaultdict[Any, list[Tensor]] = defaultdict(list)
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 gradient = parameter.grad
@@ -185,11 +185,15 @@ class GradScaler:
                         "Attempting to unscale FP16 gradients. Keep parameters in float32: only "
                         "then are their gradients."
                     )
-                bad = gradient.isfinite().logical_not().any().float()
-                device = gradient.device
-                found[device] = bad if device not in found else found[device].maximum(bad)
-                if unscale:
-                    gradient.mul_(inverse.to(device))
+                alike[gradient.device, gradient.dtype].append(gradient)
+        found: dict[Any, Tensor] = {}
+        with flambeau.no_grad():
+            for (device, _), gradients in alike.items():
+                if device not in found:
+                    found[device] = flambeau.zeros((), device=device)
+                flambeau._amp_foreach_non_finite_check_and_unscale_(
+                    gradients, found[device], inverse.to(device)
+                )
         return found
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:

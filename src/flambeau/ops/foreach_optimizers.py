@@ -295,3 +295,45 @@ def _fused_sgd_(
 
 _fused_sgd_.__module__ = "flambeau"
 FOREACH["_fused_sgd_"] = _fused_sgd_
+
+
+# -- scaled gradients -----------------------------------------------------------------------------
+
+_CHECK = Program(
+    # Every value but infinities and NaN is 0 away from itself.
+    "if (x[0] - x[0] != A(0)) atomicExch((int *)found_inf, __float_as_int(1.0f)); x[0] *= factor;",
+    operands=1,
+    reads=1,
+    writes=1,
+    setup="const A factor = (A)*inverse;",
+    parameters="float *found_inf, const float *inverse",
+    signature="PR",
+)
+
+
+def _amp_foreach_non_finite_check_and_unscale_(
+    self: Sequence[Tensor], found_inf: Tensor, inv_scale: Tensor
+) -> None:
+    """Multiply gradients, in place, and note whether one of them was not finite.
+
+    Parameters
+    ----------
+    self
+        Floating-point tensors of one device.
+    found_inf
+        A float32 tensor of one element there; it becomes 1 if something was not finite.
+    inv_scale
+        A float32 tensor of one element there.
+    """
+    if same_kind(self):
+        launch(_CHECK, [self], found_inf, inv_scale)
+        found_inf._mark_written()
+        return
+    for tensor in self:
+        bad = tensor.isfinite().logical_not().any().to(found_inf.dtype)
+        found_inf.copy_(found_inf.maximum(bad.reshape(found_inf.shape)))
+        tensor.mul_(inv_scale.reshape(()).to(tensor.dtype))
+
+
+_amp_foreach_non_finite_check_and_unscale_.__module__ = "flambeau"
+FOREACH["_amp_foreach_non_finite_check_and_unscale_"] = _amp_foreach_non_finite_check_and_unscale_
