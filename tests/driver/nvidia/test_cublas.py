@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from flambeau.driver.libraries import GemmProblem
 from flambeau.driver.nvidia import _nvidia
 from flambeau.driver.nvidia.cublas import NvidiaBlas
+
+if TYPE_CHECKING:
+    import pytest
 
 PROBLEM = GemmProblem(1, 2, 3, 1, 3, 2, 2, 0, 0, 0, 0, 0, 11, 0)
 # id, tile, split of k, reduction, swizzle, custom, stages, inner, cluster
