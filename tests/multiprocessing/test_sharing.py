@@ -245,6 +245,32 @@ def test_descriptors_are_given_back(gpu: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
+def test_a_forked_child_drops_nothing_of_its_parent() -> None:
+    run_script(
+        """
+        from flambeau.runtime import _sharing
+        import flambeau.multiprocessing as mp, os
+        x = torch.ones(3, device="cuda")
+        shared = x.untyped_storage()._share_cuda_()
+        del x
+        y = torch.ones(3).share_memory_()
+        mp.set_sharing_strategy("file_system")
+        z = torch.ones(3).share_memory_()
+        pid = os.fork()
+        if pid == 0:
+            del y, z
+            os._exit(len(_sharing.in_limbo()))
+        assert os.waitpid(pid, 0)[1] == 0
+        assert len(_sharing.in_limbo()) == 1
+        assert y.tolist() == z.tolist() == [1, 1, 1]
+        assert os.path.exists("/dev/shm" + shared[4].decode())
+        _sharing.release_ipc_counter(shared[4], shared[5])
+        torch.cuda.ipc_collect()
+        assert torch.cuda.memory_allocated() == 0
+        """
+    )
+
+
 # --- host memory --------------------------------------------------------------------------------
 
 

@@ -136,7 +136,7 @@ def rebuild_storage_cuda(shared: tuple[Any, ...], descriptors: list[Any]) -> Unt
 
     lazy_init.lazy_init()
     opened = [descriptor.detach() for descriptor in descriptors] or None
-    return _sharing.new_shared_cuda(*shared, opened)
+    return _sharing.new_shared_cuda(*(*shared, opened))
 
 
 def reduce_typed_storage(storage: TypedStorage) -> tuple[Any, ...]:

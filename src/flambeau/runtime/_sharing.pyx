@@ -269,6 +269,9 @@ def end(int process):
 
 def forget(bint forked):
     """The driver's handles are void."""
+    global ends_watched
+    if forked:
+        ends_watched = False
     _allocator.set_sent_hooks(NULL, NULL)
     forget_sent(forked)
     forget_received()

@@ -29,6 +29,7 @@ struct ReceivedStorage : Storage {
   CounterFile *counters = nullptr;
   std::size_t slot = 0;
   int epoch = 0;                // when the mapping was valid
+  int process = 0;              // that received it; a forked child's copy counts for nothing
   std::vector<StreamUse> uses;  // that must have ended before the sender may have the memory back
 };
 
@@ -104,6 +105,7 @@ struct RemoteMemory {
     storage->counters = file;
     storage->slot = slot;
     storage->epoch = epoch;
+    storage->process = getpid();
     storage->uses.push_back(use);
     ++file->in_use;
     return storage;
@@ -160,7 +162,7 @@ struct RemoteMemory {
     }
     {
       std::lock_guard<std::mutex> guard(mutex_);
-      storage->counters->at(storage->slot).fetch_sub(1);
+      if (storage->process == getpid()) storage->counters->at(storage->slot).fetch_sub(1);
       if (--storage->counters->in_use == 0) files_.erase(std::string(storage->counters->name));
       if (storage->epoch == epoch) drop(storage->mapping);
     }

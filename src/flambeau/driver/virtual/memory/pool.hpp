@@ -93,12 +93,12 @@ class MemoryPool {
     std::prev(chunks_.upper_bound(begin))->second.free.add(begin, bytes);
   }
   void settle() {
-    std::size_t kept = 0;
+    std::vector<Freed> waiting;
     for (Freed &one : freed_) {
       if (one.marker->done) give(one.begin, one.bytes);
-      else freed_[kept++] = std::move(one);
+      else waiting.push_back(std::move(one));
     }
-    freed_.resize(kept);
+    freed_ = std::move(waiting);
   }
   std::uint64_t take(std::uint64_t size) {
     for (auto &entry : chunks_) {
