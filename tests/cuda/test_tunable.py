@@ -244,6 +244,16 @@ def test_nothing_is_tuned_while_capturing() -> None:
     assert len(tunable.get_results()) == 1
 
 
+def test_products_work_where_there_is_no_memory_to_tune(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(_tunable_tuning, "Bench", full)
+    tunable.enable()
+    assert _product()[0, 0].item() == 32.0
+    assert tunable.get_results() == ()
+
+
 def test_tuning_leaves_random_numbers_alone() -> None:
     torch.manual_seed(3)
     expected = torch.rand(4, device="cuda").tolist()

@@ -293,16 +293,30 @@ def choose(device: int, fields: tuple[int, ...]) -> tuple[int, int] | None:
         if entry is None and settings.get("tuning"):
             if _cuda_device.capture_status():
                 return None
-            entry = tune(problem, device)
-            results.add(key, entry, log)
-            if settings.mask:
-                results.add(keys.wild_key_of(problem, settings.mask), entry, log)
+            entry = _tune_and_keep(problem, device, key, log)
         elif entry is None:
             if settings.get("record_untuned"):
                 results.record(key, device, log)
             if settings.get("wildcard_fallback"):
                 entry = results.find_wild(key)
     return _algorithm(problem, entry)
+
+
+def _tune_and_keep(
+    problem: GemmProblem, device: int, key: tuple[str, str], log: str
+) -> Entry | None:
+    """Tune; without memory for the matrices, have the default algorithm and keep nothing."""
+    from flambeau.driver.errors import OutOfMemoryError
+
+    try:
+        entry = tune(problem, device)
+    except OutOfMemoryError as error:
+        say(1, f"{key[0]} {key[1]} is not tuned: {str(error).splitlines()[0]}")
+        return None
+    results.add(key, entry, log)
+    if settings.mask:
+        results.add(keys.wild_key_of(problem, settings.mask), entry, log)
+    return entry
 
 
 def _algorithm(problem: GemmProblem, entry: Entry | None) -> tuple[int, int]:
