@@ -155,7 +155,12 @@ class Adam(Optimizer):
         if params[0].is_cuda and not steps[0].is_cuda:
             _refuse_capture(type(self).__name__)
         found_inf = getattr(self, "found_inf", None)
-        FOREACH["_foreach_add_"](steps, 1)
+        if steps[0].is_cuda:
+            FOREACH["_foreach_add_"](steps, 1)
+        else:  # all are alike; filling is quicker than adding on the host
+            count = steps[0].item() + 1
+            for step in steps:
+                step.fill_(count)
         options = {
             name: group[name] for name in ("lr", "weight_decay", "eps", "amsgrad", "maximize")
         }

@@ -116,6 +116,9 @@ class LRScheduler:
         vars(self).update(state_dict)
 
 
+_LRScheduler = LRScheduler  # its name in older programs
+
+
 def _number(rate: Any) -> float:
     return float(rate.item()) if isinstance(rate, Tensor) else rate
 
