@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -358,9 +359,11 @@ def test_pytest_finds_the_plug_in_by_itself(project: Callable[..., Run], tmp_pat
     (installed / "entry_points.txt").write_text(
         "[pytest11]\nflambeau.testing.plugin = flambeau.testing.plugin\n"
     )
+    others = {e.name for e in entry_points(group="pytest11")} - {"flambeau.testing.plugin"}
     for plugin in (False, True):  # also when it is named on top of that
         run = project(
             GPUS,
+            *(f"-pno:{name}" for name in sorted(others)),
             "--gpus=virtual:h100:3",
             plugin=plugin,
             PYTHONPATH=search_path(installed.parent),

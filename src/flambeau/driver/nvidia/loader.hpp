@@ -16,12 +16,15 @@ constexpr const char *EDGE_FUNCTIONS[] = {
     "cuStreamGetCaptureInfo", "cuGraphGetEdges", "cuGraphNodeGetDependencies", "cuGraphAddNode",
     "cuStreamUpdateCaptureDependencies", "cuStreamBeginCaptureToGraph", "cuGraphConditionalHandleCreate"};
 constexpr int NEWER_VERSION = 13010;  // of functions that API_VERSION does not have yet
+constexpr const char *OWN_FUNCTIONS[] = {"cuGemm", "cuSpin", "cuMemNoteBlock", "cuGraphBeginBody",
+                                         "cuGraphSetConditional"};   // no driver has these
 
-inline int first_version(const char *name) {
-  for (const char *other : EDGE_FUNCTIONS) {
-    if (std::strcmp(name, other) == 0) return EDGE_VERSION;
+template <std::size_t N>
+bool is_among(const char *name, const char *const (&names)[N]) {
+  for (const char *other : names) {
+    if (std::strcmp(name, other) == 0) return true;
   }
-  return API_VERSION;
+  return false;
 }
 
 // Functions that only this driver needs, outside the shared table.
@@ -63,12 +66,18 @@ inline int load(Library &library, const char *file) {
     library.error = "it has no cuGetProcAddress_v2";
     return 2;
   }
+  int newest = 0;   // what the driver itself is; it objects to questions about later versions
+  const auto get_version = reinterpret_cast<CUresult (*)(int *)>(dlsym(library.handle, "cuDriverGetVersion"));
+  if (!get_version || get_version(&newest) != CUDA_SUCCESS) newest = API_VERSION;
   auto find = [&](const char *name, void **slot) {
+    *slot = nullptr;
+    if (is_among(name, OWN_FUNCTIONS)) return;
     int found = 0;
-    for (const int version : {first_version(name), NEWER_VERSION}) {
+    for (const int version : {is_among(name, EDGE_FUNCTIONS) ? EDGE_VERSION : API_VERSION, NEWER_VERSION}) {
+      if (version > newest) continue;
       if (get(name, slot, version, 0, &found) == CUDA_SUCCESS && *slot) return;
     }
-    *slot = nullptr;
+    *slot = nullptr;   // some drivers leave something there
     library.missing += library.missing.empty() ? name : std::string(", ") + name;
   };
 #define FLAMBEAU_X(name, ...) \
