@@ -139,6 +139,29 @@ def test_closures_and_hooks(gpu: Any) -> None:
     assert seen == ["before", "after", "before"]
 
 
+def test_an_optimizer_of_ones_own(gpu: Any) -> None:
+    class Signs(optim.Optimizer):
+        def __init__(self, params: Any, lr: float) -> None:
+            super().__init__(params, {"lr": lr})
+
+        @torch.no_grad()
+        def step(self, closure: Any = None) -> None:
+            for group in self.param_groups:
+                for param in group["params"]:
+                    param.sub_(param.grad.sign(), alpha=group["lr"])
+
+    weight = nn.Parameter(torch.tensor([1.0, -1.0], device=gpu))
+    optimizer = Signs([weight], lr=0.5)
+    schedule = optim.lr_scheduler.StepLR(optimizer, 1)
+    seen: list[Any] = []
+    optimizer.register_step_post_hook(lambda *event: seen.append(event))
+    weight.grad = torch.tensor([3.0, -2.0], device=gpu)
+    optimizer.step()
+    schedule.step()  # which warns if it finds no step before
+    assert weight.tolist() == [0.5, -0.5]
+    assert len(seen) == 1
+
+
 @pytest.mark.parametrize("way", [{}, {"capturable": True}], ids=["host", "device"])
 def test_state_dict(way: dict[str, Any], gpu: Any) -> None:
     def steps(optimizer: Any, params: Any, numbers: range) -> None:

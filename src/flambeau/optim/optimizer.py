@@ -31,22 +31,35 @@ class _Required:
 required = _Required()
 
 
-def steps(function: F) -> F:
-    """Wrap a ``step``: hooks before and after, and no gradients recorded but by the closure."""
+def _counted(function: F) -> F:
+    """Wrap a ``step``: hooks before and after, and a count of the calls."""
 
     @functools.wraps(function)
-    def step(self: Optimizer, closure: Callable[[], Any] | None = None, **more: Any) -> Any:
+    def step(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         for before in list(self._step_pre_hooks.values()):
-            before(self, (closure,), more)
+            changed = before(self, args, kwargs)
+            if changed is not None:
+                args, kwargs = changed
+        result = function(self, *args, **kwargs)
+        self._step_count += 1
+        for after in list(self._step_post_hooks.values()):
+            after(self, args, kwargs)
+        return result
+
+    return step  # type: ignore[return-value]
+
+
+def steps(function: F) -> F:
+    """Wrap a ``step``: the closure records gradients, and nothing else does."""
+
+    @functools.wraps(function)
+    def step(self: Optimizer, closure: Callable[[], Any] | None = None) -> Any:
         with no_grad():
             loss = None
             if closure is not None:
                 with enable_grad():
                     loss = closure()
-            function(self, **more)
-        self._step_count += 1
-        for after in list(self._step_post_hooks.values()):
-            after(self, (closure,), more)
+            function(self)
         return loss
 
     return step  # type: ignore[return-value]
@@ -69,6 +82,11 @@ class Optimizer:
     ValueError
         There is none, one appears twice, or one is not a leaf.
     """
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "step" in vars(cls):
+            cls.step = _counted(vars(cls)["step"])  # type: ignore[method-assign]
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
