@@ -177,6 +177,10 @@ def test_backward_hooks(gpu: Any) -> None:
     layer(x).sum().backward()
     np.testing.assert_allclose(array_of(x.grad), 2 * array_of(single))
     doubled.remove()
+    table = nn.Embedding(3, 2, device=gpu)
+    table.register_full_backward_hook(lambda module, grads, results: seen.append(grads))
+    table(torch.tensor([1, 2], device=gpu)).sum().backward()
+    assert seen[-1] == (None,)  # numbers of rows have no gradient
 
 
 def test_zero_grad(gpu: Any) -> None:

@@ -49,9 +49,13 @@ def call(
 ) -> Any:
     """Call ``module.forward`` with hooks on the gradients at both ends."""
     grad_output: list[tuple[Any, ...]] = []
+    inputs = [value for value in args if isinstance(value, Tensor)]
+    reaches_inputs = any(tensor.requires_grad for tensor in inputs)
 
     def at_results(grads: tuple[Any, ...]) -> tuple[Any, ...]:
         grad_output[:] = [grads]
+        if not reaches_inputs:  # the backward pass ends inside the module
+            at_inputs((None,) * len(inputs))
         return grads
 
     def at_inputs(grads: tuple[Any, ...]) -> tuple[Any, ...]:
