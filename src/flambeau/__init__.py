@@ -23,6 +23,7 @@ from typing import Any
 
 from flambeau.driver.errors import AcceleratorError, OutOfMemoryError
 from flambeau.ops import install as _install
+from flambeau.ops import later as _later
 from flambeau.ops.grad_mode import (
     enable_grad,
     inference_mode,
@@ -140,6 +141,9 @@ def __getattr__(name: str) -> Any:
 
         if name in FOREACH:
             return FOREACH[name]
+    if name in _later.FUNCTION_NAMES:
+        globals()[name] = operation = _later.function(name)
+        return operation
     if name.endswith(("Tensor", "Storage")):
         from flambeau.ops.legacy_types import legacy_type
 
@@ -151,7 +155,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, "cuda", "virtual"})
+    return sorted({*globals(), *_LAZY, *_later.FUNCTION_NAMES, "cuda", "virtual"})
 
 
 _install.install()
@@ -197,7 +201,12 @@ __all__ = [
 globals().update(_dtype.dtypes)
 globals().update(_dtype.constants)
 globals().update(_install.namespace())
-__all__ += [*_dtype.dtypes, *_dtype.constants, *_install.namespace()]  # noqa: PLE0604
+__all__ += [  # noqa: PLE0604
+    *_dtype.dtypes,
+    *_dtype.constants,
+    *_install.namespace(),
+    *sorted(_later.FUNCTION_NAMES),
+]
 
 if "TORCH_CUDA_SANITIZER" in _os.environ:
     from flambeau.cuda import _sanitizer as _cuda_sanitizer

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 
 import pytest
 
@@ -91,3 +93,30 @@ def test_an_in_place_method(name: str) -> None:
 @pytest.mark.parametrize("name", WITH_OUT.split())
 def test_an_out_argument(name: str) -> None:
     assert "out" in inspect.signature(getattr(torch, name)).parameters
+
+
+def run_python(code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_lists_of_what_is_loaded_later_are_right() -> None:
+    run_python("""
+import importlib
+import flambeau
+from flambeau.ops import later
+from flambeau.ops.registry import FUNCTIONS, METHODS
+functions, methods = set(FUNCTIONS), set(METHODS)
+for family in later.FAMILIES:
+    importlib.import_module(f"flambeau.ops.{family}")
+assert set(FUNCTIONS) - functions == set(later._FUNCTIONS.split())
+assert set(METHODS) - methods == later.METHOD_NAMES
+""")
+
+
+def test_a_part_of_a_complex_tensor_may_be_the_first_thing_asked_for() -> None:
+    run_python("""
+import flambeau as torch
+x = torch.zeros(2, dtype=torch.complex64)
+x.real = 3
+assert x.tolist() == [3, 3] and torch.einsum("i->", x).item() == 6
+""")

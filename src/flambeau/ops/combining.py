@@ -61,7 +61,7 @@ def _scatter_reduce_(
         )
     if self.is_complex() and reduce not in {"sum", "mean"}:
         raise NotImplementedError(
-            f"\"scatter_reduce\" with {reduce} is not implemented for complex tensors"
+            f'"scatter_reduce" with {reduce} is not implemented for complex tensors'
         )
     if not include_self:
         _scatter("scatter_reduce", self, dim, index, _identity(reduce, self.dtype), "write")
@@ -162,10 +162,10 @@ def register_in_place_functions() -> None:
     """Register ``exp_(x)`` and the like beside ``x.exp_()``."""
     _as_functions(
         """
-        abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_
-        atan_ atanh_ ceil_ clamp_ clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_
-        erf_ erfc_ exp2_ exp_ expm1_ fix_ floor_ frac_ gcd_ i0_ index_put_ lcm_ ldexp_ log10_ log1p_
-        log2_ log_ logit_ nan_to_num_ neg_ negative_ rad2deg_ reciprocal_ resize_as_ round_ rsqrt_
-        sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ as_strided_
+        abs_ acos_ acosh_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_
+        atan_ atanh_ ceil_ clamp_ clip_ conj_physical_ cos_ cosh_ deg2rad_
+        erf_ erfc_ exp2_ exp_ expm1_ fix_ floor_ frac_ gcd_ i0_ index_put_ lcm_ log10_ log1p_
+        log2_ log_ neg_ negative_ rad2deg_ reciprocal_ round_ rsqrt_
+        sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_
         """
     )

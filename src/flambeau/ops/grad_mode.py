@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flambeau.runtime._autograd import (
@@ -52,6 +51,8 @@ class _Mode:
         set_modes(*self._before.pop())
 
     def __call__(self, function: F) -> F:
+        import inspect
+
         if inspect.isgeneratorfunction(function):
             return self._generator(function)  # type: ignore[return-value]
 

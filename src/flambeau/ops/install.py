@@ -9,30 +9,24 @@ from flambeau.interop import array_interface
 from flambeau.ops import (
     arithmetic,
     combining,
-    complex_numbers,
-    counting,
     creation,
     cumulative,
     dropout,
     gathering,
     indexing,
+    later,
     linalg,
     matmul,
     moments,
     printing,
-    products,
     random,
     random_factories,
     random_sampling,
-    random_trials,
-    ranking,
-    rearranging,
     selection,
     sequences,
     shapes,
     softmax,
     sorting,
-    special,
     statistics,
 )
 from flambeau.ops.registry import FUNCTIONS, METHODS, OPS
@@ -119,10 +113,11 @@ def install() -> None:
     """Give `Tensor` its methods and operators; done once by ``import flambeau``."""
     _tensor.install_operators(_OPERATORS)
     _tensor.install_methods(METHODS)
+    later.install()
     compiled: dict[str, Any] = {name: recorded(getattr(Tensor, name)) for name in _RECORDED.split()}
     for name in _RECORDED_IN_PLACE.split():
         compiled[name] = recorded(getattr(Tensor, name), in_place=True)
-    for name in ("T", "mT", "H", "mH"):
+    for name in ("T", "mT"):
         found = vars(Tensor).get(name)
         if isinstance(found, property) and found.fget is not None:
             compiled[name] = property(recorded(found.fget), doc=found.__doc__)
@@ -148,13 +143,7 @@ def namespace() -> dict[str, Any]:
 _LOADED = (
     array_interface,
     combining,
-    complex_numbers,
-    counting,
     cumulative,
-    products,
-    ranking,
-    rearranging,
-    special,
     creation,
     dropout,
     gathering,
@@ -163,7 +152,6 @@ _LOADED = (
     random,
     random_factories,
     random_sampling,
-    random_trials,
     selection,
     sequences,
     shapes,

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flambeau.ops.promotion import get_default_dtype
 
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["format_tensor", "set_printoptions", "tensor_repr"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
+class _Options(NamedTuple):
     precision: int = 4
     threshold: float = 1000
     edgeitems: int = 3
@@ -79,7 +77,7 @@ def set_printoptions(
         "linewidth": linewidth,
     }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    _options = replace(made, **changes, sci_mode=sci_mode)
+    _options = made._replace(**changes, sci_mode=sci_mode)
 
 
 class _Numbers:

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from flambeau.ops.codegen import arithmetic_type, cuda_type, includes
 from flambeau.ops.common import THREADS, new_like, reduced_shape
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["ON_CUDA", "REDUCTIONS", "Reduction", "reduce"]
 
 
-@dataclass(frozen=True, slots=True)
-class Reduction:
+class Reduction(NamedTuple):
     """One reduction.
 
     Parameters
