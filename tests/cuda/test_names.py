@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import inspect
 import json
 from pathlib import Path
@@ -20,9 +22,12 @@ UNREADABLE = object()
 
 
 def find(path: str) -> object:
-    """The object of a dotted path; raises AttributeError."""
+    """The object of a dotted path; raises AttributeError. Modules are imported on the way."""
     found: object = flambeau
     for name in path.split(".")[1:]:
+        if inspect.ismodule(found) and not hasattr(found, name):
+            with contextlib.suppress(ModuleNotFoundError):
+                importlib.import_module(f"{found.__name__}.{name}")
         found = (
             inspect.getattr_static(found, name) if isinstance(found, type) else getattr(found, name)
         )
