@@ -244,6 +244,16 @@ CASES: dict[str, tuple[Any, tuple[S, ...]]] = {
     "index_add": (lambda a, b: a.index_add(0, F.iv, b, alpha=2), (R(3, 2), R(3, 2))),
     "index_copy": (lambda a, b: a.index_copy(0, F.two, b), (R(3, 2), R(2, 2))),
     "index_fill": (lambda a: a.index_fill(0, F.iv, 3.0), (R(3, 2),)),
+    "index_fill by a tensor": (lambda a, b: a.index_fill(0, F.iv, b), (R(3, 2), R())),
+    "scatter_reduce": (
+        lambda a, b: a.scatter_reduce(1, F.i, b, "mean", include_self=False),
+        (R(2, 3), R(2, 2)),
+    ),
+    "stack of a tensor": (torch.stack, (R(2, 3),)),
+    "fmax of a number": (lambda a: torch.fmax(a, torch.tensor(0.5).to(a)), (R(3),)),
+    "einsum": (lambda a, b: torch.einsum("bij,bj->b", a, b), (R(2, 3, 2), R(2, 2))),
+    "det": (torch.det, (R(3, 3),)),
+    "softmax": (lambda a: a.softmax(1), (R(2, 3),)),
     "index_put": (lambda a, b: a.index_put((F.two,), b), (R(3, 2), R(2, 2))),
     "index_put that adds": (
         lambda a, b: a.index_put((F.iv,), b, accumulate=True),

@@ -397,6 +397,21 @@ def erased(grad: Tensor, index: Any) -> Tensor:
     return kept
 
 
+def scatter_reduced(
+    grad: Tensor, input: Tensor, dim: int, index: Tensor, reduce: str, include_self: bool
+) -> tuple[Tensor, Tensor]:
+    """The gradients of the target and the source of `scatter_reduce`, for sums and means."""
+    if reduce not in {"sum", "mean"}:
+        raise RuntimeError(f"the derivative for scatter_reduce with {reduce!r} is not implemented")
+    if reduce == "mean":
+        count = flambeau.ones_like(grad) if include_self else zeros_of(grad, input.shape)
+        one = flambeau.ones(index.shape, dtype=grad.dtype, device=grad.device)
+        count = count.scatter_add(dim, index, one)
+        grad = grad / count.clamp(min=1)
+    kept = grad if include_self else grad.scatter(dim, index, 0)
+    return kept, grad.gather(dim, index)
+
+
 def unscattered(grad: Tensor, mask: Tensor, shape: Shape) -> Tensor:
     """The gradient of the elements that `masked_scatter_` took."""
     taken = grad.masked_select(mask.expand(grad.shape))

@@ -146,7 +146,11 @@ _COPIES: dict[str, Row] = {
         "value": lambda grad, index, value_device: grad[index].to(value_device),
     },
     "cat": {"tensors": lambda grad, tensors_shape, dim: of.uncat(grad, tensors_shape, dim)},
-    "stack": {"tensors": lambda grad, dim: list(grad.unbind(dim))},
+    "stack": {
+        "tensors": lambda grad, dim, tensors_shape: (
+            list(grad.unbind(dim)) if type(tensors_shape) is list else grad.movedim(dim, 0)
+        )
+    },
     "repeat": {"self": lambda grad, self_shape, repeats: of.unrepeated(grad, self_shape, repeats)},
     "roll": {"input": lambda grad, shifts, dims: of.unrolled(grad, shifts, dims)},
     "tril": {"input": lambda grad, diagonal: grad.tril(diagonal)},
@@ -310,7 +314,17 @@ _INDEXED: dict[str, Row] = {
         "input": lambda grad, dim, index: grad.index_fill(dim, index, 0),
         "source": lambda grad, dim, index: grad.index_select(dim, index),
     },
-    "index_fill": {"input": lambda grad, dim, index: grad.index_fill(dim, index, 0)},
+    "index_fill": {
+        "input": lambda grad, dim, index: grad.index_fill(dim, index, 0),
+        "value": lambda grad, dim, index: (
+            grad * of.zeros_of(grad, grad.shape).index_fill(dim, index, 1)
+        ).sum(),
+    },
+    "scatter_reduce": {
+        ("input", "src"): lambda grad, input, src, dim, index, reduce, include_self: (
+            of.scatter_reduced(grad, input, dim, index, reduce, include_self)
+        )
+    },
     "index_put": {
         "input": lambda grad, indices, accumulate: (
             grad if accumulate else of.erased(grad, of.placed(indices))
@@ -385,12 +399,12 @@ _CONSTANT = frozenset(
         "log_normal",
         "normal",
         "random",
+        "detach_copy",
+        "scalar_tensor",
         "uniform",
+        "unravel_index",
         "unique_consecutive",
         "isin",
-        "nextafter",
-        "heaviside",
-        "floor_divide",
     ]
 )
 

@@ -21,8 +21,7 @@ float_real float, but complex numbers give real ones
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 __all__ = ["ROWS", "Kind", "Row"]
 
@@ -31,8 +30,7 @@ Kind = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One elementwise operation.
 
     Parameters
@@ -175,11 +173,11 @@ _CHOICE = (
     _binary("minimum", "minimum_of(a, b)", "np.minimum(a, b)", inplace=False,
             derivative=("shared(grad, a, b, False)", "shared(grad, b, a, False)")),
     _binary("fmax", "larger_of(a, b)", "np.fmax(a, b)", inplace=False,
-            derivative=("chosen((a >= b) | b.isnan(), grad)",
-                        "chosen((a >= b) | b.isnan(), grad * 0, grad)")),
+            derivative=("chosen((a >= b) | (b != b), grad)",
+                        "chosen((a >= b) | (b != b), grad * 0, grad)")),
     _binary("fmin", "smaller_of(a, b)", "np.fmin(a, b)", inplace=False,
-            derivative=("chosen((a <= b) | b.isnan(), grad)",
-                        "chosen((a <= b) | b.isnan(), grad * 0, grad)")),
+            derivative=("chosen((a <= b) | (b != b), grad)",
+                        "chosen((a <= b) | (b != b), grad * 0, grad)")),
     Row("_clamp", 3, "clamp_of(a, b, c)", "np.minimum(np.maximum(a, b), c)", refuse="b",
         derivative=(
             "chosen((a >= b) & (a <= c), grad)",
@@ -243,7 +241,7 @@ _FUNCTIONS = (
 )  # fmt: skip
 
 _SPECIAL = tuple(
-    replace(row, header="special.cuh")
+    row._replace(header="special.cuh")
     for row in (
         _float("lgamma", "host.special('lgamma', a)", "grad * a.digamma()"),
         _float("digamma", "host.special('digamma', a)", "grad * a.polygamma(1)", "digamma_of(a)",
@@ -255,7 +253,7 @@ _SPECIAL = tuple(
         _float("sinc", "np.sinc(a)", "grad * sinc_slope(a, out)", "sinc_of(a)"),
         _float("i0", "host.i0(a)", "", "bessel_i0(a)"),
         _binary("xlogy", "xlogy_of(a, b)", "host.xlogy(a, b)", kind="float",
-                derivative=("grad * b.log()", "grad * a / b")),
+                derivative=("grad * logarithm(b)", "grad * a / b")),
         _binary("_zeta", "zeta_of(a, b)", "host.special('zeta', a, b)", kind="float"),
         _binary("igamma", "igamma_of(a, b)", "host.special('igamma', a, b)", refuse="bi"),
         _binary("igammac", "igammac_of(a, b)", "host.special('igammac', a, b)", refuse="bi"),
@@ -295,7 +293,7 @@ _FLOAT8 = frozenset(_FLOAT8_NAMES.split())  # eight-bit floats are only moved an
 
 def _refusing(row: Row) -> Row:
     letters = row.refuse + ("" if row.name in _COMPLEX else "c")
-    return replace(row, refuse=letters + ("" if row.name in _FLOAT8 else "8"))
+    return row._replace(refuse=letters + ("" if row.name in _FLOAT8 else "8"))
 
 
 ROWS: dict[str, Row] = {

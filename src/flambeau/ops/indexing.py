@@ -22,6 +22,7 @@ from flambeau.ops.common import (
 )
 from flambeau.ops.registry import METHODS, inplace_method, public
 from flambeau.runtime import _dtype
+from flambeau.runtime._autograd import is_grad_enabled
 from flambeau.runtime._tensor import Tensor, empty
 
 if TYPE_CHECKING:
@@ -100,6 +101,11 @@ def access(
     count = values.numel()
     if count == 0:
         return
+    if is_grad_enabled() and (values.requires_grad or self.requires_grad):
+        raise RuntimeError(
+            "the derivative for this way of indexing is not implemented; call it under "
+            "torch.no_grad(), or on x.detach()"
+        )
     spread = positions.tensor.expand(*shape)
     if self.device.type == "cpu":
         from flambeau.ops import host_indexing

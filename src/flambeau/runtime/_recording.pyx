@@ -136,6 +136,8 @@ cdef class Rule:
         cdef dict bound = dict(self.defaults)
         cdef Py_ssize_t i, n = len(args)
         for i in range(n):
+            if i >= len(self.parameters):
+                break                   # too many: the function itself will say so
             name = self.parameters[i]
             if name == self.rest:
                 bound[name] = args[i:]
