@@ -282,6 +282,34 @@ def test_a_failure_while_growing_leaves_nothing_behind(
     held.close()
 
 
+@pytest.mark.parametrize(
+    "entry", ["cuMemUnmap", "cuMemRelease", "cuStreamSynchronize", "cuMemAddressFree"]
+)
+def test_a_failure_while_giving_back_loses_nothing(growing: Books, entry: str) -> None:
+    free = _allocator.memory_balance(growing.device).free
+    held = [growing.allocate(20 * MIB) for _ in range(5)]
+    for index in (3, 1, 0):
+        held.pop(index).close()
+    _table.inject(entry, status=999)
+    if entry == "cuMemAddressFree":
+        held.clear()
+        _allocator.empty_cache()
+    else:
+        with pytest.raises(AcceleratorError):
+            _allocator.empty_cache()
+    _table.clear_faults()
+    growing.check()
+    again = growing.allocate(60 * MIB)
+    growing.check()
+    again.close()
+    held.clear()
+    _allocator.empty_cache()
+    assert growing.segments == []
+    assert growing.current("reserved_bytes") == 0
+    if not REAL:
+        assert _allocator.memory_balance(growing.device).free == free
+
+
 def test_claimed_blocks_come_back_when_growth_fails(growing: Books) -> None:
     held = [growing.allocate(20 * MIB) for _ in range(2)]
     held.pop().close()

@@ -212,11 +212,11 @@ def device(gpu: torch.device) -> Iterator[torch.device]:
 
 
 def judged() -> Any:
-    """The check for races, where GPUs are virtual."""
+    """The checks of races, freed memory and unwritten memory, where GPUs are virtual."""
     virtual = sys.modules.get("flambeau.virtual")
     if virtual is None or not virtual.is_enabled():
         return contextlib.nullcontext()
-    return virtual.checks("race")
+    return virtual.checks("all")
 
 
 def run(seed: int, count: int, growing: bool) -> None:

@@ -91,7 +91,7 @@ struct ExpandableAllocator : AllocatorBooks {
 
   // The pages have memory now: the one block that they and the claimed blocks make.
   Block *grow(const Request &wanted, Growth growth) {
-    for (const PageRun run : growth.runs) growth.blocks.push_back(add_pages(wanted, growth.range, run));
+    for (const PageRun run : growth.runs) growth.blocks.push_back(add_pages(wanted.stack, growth.range, run));
     std::sort(growth.blocks.begin(), growth.blocks.end(),
               [](const Block *a, const Block *b) { return a->data < b->data; });
     Block *block = growth.blocks.front();
@@ -99,7 +99,7 @@ struct ExpandableAllocator : AllocatorBooks {
     return block;
   }
 
-  Block *add_pages(const Request &wanted, ExpandableRange *range, PageRun run) {
+  Block *add_pages(const StackNode *stack, ExpandableRange *range, PageRun run) {
     Segment *segment = new Segment();
     segment->address = range->address_of(run.first);
     segment->size = run.count * range->page;
@@ -109,7 +109,7 @@ struct ExpandableAllocator : AllocatorBooks {
     segment->pool = range->pool;
     segment->range = range;
     segment->free_list = &range->pool->expandable(range->kind, range->stream).free_list;
-    segment->stack = wanted.stack;
+    segment->stack = stack;
     Block *block = segment->first = segment->last = make_block(segment);
     block->data = reinterpret_cast<char *>(segment->address);
     block->size = segment->size;
@@ -258,18 +258,25 @@ struct ExpandableAllocator : AllocatorBooks {
       return {};
     }
     lock.unlock();
-    failure->status = pages_.reserve(*range);
+    {
+      OutsideCapture outside(driver_);
+      failure->status = pages_.reserve(*range);
+    }
     lock.lock();
     if (failure->status != CUDA_SUCCESS) return {};
-    std::vector<ExpandableRange *> &ranges = wanted.pool->expandable(wanted.kind, wanted.stream).ranges;
-    ranges.insert(std::upper_bound(ranges.begin(), ranges.end(), range.get(),
-                                   [](const ExpandableRange *a, const ExpandableRange *b) {
-                                     return a->address < b->address;
-                                   }),
-                  range.get());
+    add_range(range.get());
     ++wanted.pool->segments;
     range.release();
     return plan_growth(wanted);
+  }
+
+  void add_range(ExpandableRange *range) {
+    std::vector<ExpandableRange *> &ranges = range->pool->expandable(range->kind, range->stream).ranges;
+    ranges.insert(std::upper_bound(ranges.begin(), ranges.end(), range,
+                                   [](const ExpandableRange *a, const ExpandableRange *b) {
+                                     return a->address < b->address;
+                                   }),
+                  range);
   }
 
   CUresult map(const Growth &growth, Lock &lock) {
@@ -287,6 +294,7 @@ struct ExpandableAllocator : AllocatorBooks {
       }
       if (status != CUDA_SUCCESS)
         while (done > 0) pages_.unmap(*growth.range, growth.runs[--done]);
+      pages_.release_gone();  // of this attempt, or left from before
     }
     lock.lock();
     reserving_ -= bytes;
@@ -300,9 +308,14 @@ struct ExpandableAllocator : AllocatorBooks {
     ranges.erase(std::find(ranges.begin(), ranges.end(), range));
     --range->pool->segments;
     lock.unlock();
-    pages_.unreserve(*range);
+    const CUresult status = pages_.unreserve(*range);
     lock.lock();
-    delete range;
+    if (status == CUDA_SUCCESS) {
+      delete range;
+      return;
+    }
+    ++range->pool->segments;  // it serves the next request
+    add_range(range);
   }
 
   // Unmap the pages that lie in free blocks of the chosen pools' expandable segments.
@@ -314,7 +327,7 @@ struct ExpandableAllocator : AllocatorBooks {
         if (block->state == BlockState::free && whole_pages(block).count) blocks.push_back(block);
     }
     if (blocks.empty()) return CUDA_SUCCESS;
-    std::vector<std::pair<ExpandableRange *, PageRun>> cut;
+    std::vector<std::pair<ExpandableRange *, PageRun>> cut, kept;
     for (Block *block : blocks) {
       cut.push_back({block->segment->range, whole_pages(block)});
       cut_pages(block, cut.back().second);
@@ -333,10 +346,14 @@ struct ExpandableAllocator : AllocatorBooks {
         waited = range->stream;
         if (result == CUDA_SUCCESS) result = status;
         status = pages_.unmap(*range, run);
+        if (status != CUDA_SUCCESS) kept.emplace_back(range, run);
         if (result == CUDA_SUCCESS) result = status;
       }
+      const CUresult status = pages_.release_gone();
+      if (result == CUDA_SUCCESS) result = status;
     }
     lock.lock();
+    for (const auto &[range, run] : kept) merge_free(add_pages(nullptr, range, run));
     std::vector<ExpandableRange *> ranges;
     for (const auto &[range, run] : cut)
       if (std::find(ranges.begin(), ranges.end(), range) == ranges.end()) ranges.push_back(range);

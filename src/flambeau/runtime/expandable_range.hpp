@@ -29,7 +29,8 @@ struct PageRun {
   std::size_t first, count;
 };
 
-// Maps and unmaps. All methods make driver calls and are called without the allocator's lock.
+// Maps and unmaps. All methods make driver calls and are called without the allocator's lock, by one
+// thread at a time.
 class PageMapper {
  public:
   PageMapper(const DriverTable *driver, int device) : driver_(driver), device_(device) {
@@ -73,15 +74,28 @@ class PageMapper {
     return CUDA_SUCCESS;
   }
 
-  // Nothing may use the pages any more. What fails is tried for the rest all the same.
+  // Nothing may use the pages any more. If this fails they are mapped as before.
   CUresult unmap(ExpandableRange &range, PageRun run) {
-    CUresult result = driver_->MemUnmap(range.address_of(run.first), run.count * range.page);
-    for (std::size_t page = run.first; page < run.first + run.count; ++page) {
-      const CUresult status = driver_->MemRelease(range.handles[page]);
-      range.handles[page] = 0;
+    const CUresult status = driver_->MemUnmap(range.address_of(run.first), run.count * range.page);
+    if (status != CUDA_SUCCESS) return status;
+    const auto first = range.handles.begin() + static_cast<std::ptrdiff_t>(run.first);
+    const auto last = first + static_cast<std::ptrdiff_t>(run.count);
+    gone_.insert(gone_.end(), first, last);
+    std::fill(first, last, 0);
+    while (!range.handles.empty() && !range.handles.back()) range.handles.pop_back();
+    return CUDA_SUCCESS;
+  }
+
+  // Release the memory of unmapped pages; what fails is tried again the next time.
+  CUresult release_gone() {
+    CUresult result = CUDA_SUCCESS;
+    std::vector<CUmemHandle> kept;
+    for (const CUmemHandle handle : gone_) {
+      const CUresult status = driver_->MemRelease(handle);
+      if (status != CUDA_SUCCESS) kept.push_back(handle);
       if (result == CUDA_SUCCESS) result = status;
     }
-    while (!range.handles.empty() && !range.handles.back()) range.handles.pop_back();
+    gone_.swap(kept);
     return result;
   }
 
@@ -89,6 +103,7 @@ class PageMapper {
   const DriverTable *const driver_;
   const int device_;
   std::vector<CUmemAccessDesc> access_;
+  std::vector<CUmemHandle> gone_;  // of pages that are unmapped
 };
 
 }  // namespace flambeau
