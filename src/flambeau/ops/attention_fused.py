@@ -80,7 +80,7 @@ def forward(
     full, layout, kind = mask_layout(mask, (batch, heads, queries, k.shape[2]))
     out = new_like(q, (batch, heads, queries, features))
     sums = new_like(q, (batch, heads, queries), _FLOAT32) if logs else None
-    tiles = _tiles(queries, batch * heads, device)
+    tiles = 1 if causal else _tiles(queries, batch * heads, device)
     source = _forward_source(
         q.dtype.code, _width(features), tiles, causal, kind if mask is not None else ""
     )
@@ -173,7 +173,10 @@ def _vectors(tensor: Tensor) -> Tensor:
 
 
 def _tiles(queries: int, heads: int, device: int) -> int:
-    """Tiles of 16 queries for each warp: two use tensor cores better, one fills a device sooner."""
+    """Tiles of 16 queries for each warp: two use tensor cores better, one fills a device sooner.
+
+    Causal attention has one: its blocks differ in length, and smaller ones even that out.
+    """
     from flambeau.cuda import get_device_properties
 
     blocks = -(-queries // (2 * _ROWS)) * heads
