@@ -82,3 +82,9 @@ def storage(self: Tensor) -> TypedStorage:
 
 def install_methods(table: dict[str, Callable[..., Any]]) -> None:
     """Add methods to `UntypedStorage`, by name."""
+
+def share_memory_(self: Tensor) -> Tensor:
+    """The tensor, in memory that other processes can map."""
+
+def is_shared(self: Tensor) -> bool:
+    """Whether other processes can map the tensor's memory; device memory always."""
