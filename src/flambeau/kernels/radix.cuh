@@ -68,9 +68,8 @@ __device__ inline void count_digits(uint32 *counts, const In *in, int64 n) {
     if (own[i]) atomicAdd(&counts[i], own[i]);
 }
 
-// The exclusive sum over the block, a value for each thread.
-__device__ inline uint32 exclusive_digit_sum(uint32 value) {
-  __shared__ uint32 warps[RADIX_WARPS];
+// The exclusive sum over the block, a value for each thread; `warps` is shared memory for RADIX_WARPS.
+__device__ inline uint32 exclusive_digit_sum(uint32 value, uint32 *warps) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
   uint32 sum = value;
 #pragma unroll
@@ -90,8 +89,9 @@ __device__ inline uint32 exclusive_digit_sum(uint32 value) {
 
 // Where each digit begins: block p does pass p.
 __device__ inline void digit_starts(uint32 *counts) {
+  __shared__ uint32 warps[RADIX_WARPS];
   uint32 *mine = counts + blockIdx.x * RADIX + threadIdx.x;
-  *mine = exclusive_digit_sum(*mine);
+  *mine = exclusive_digit_sum(*mine, warps);
 }
 
 // The lanes of the warp that hold the same digit.
@@ -158,7 +158,7 @@ __device__ inline void rank_in_warp(
 
 // From counts to where each warp's digits begin in the block; how many there are of digit t, and
 // where it begins.
-__device__ inline uint32 starts_in_block(uint32 (*counts)[RADIX], uint32 &start) {
+__device__ inline uint32 starts_in_block(uint32 (*counts)[RADIX], uint32 &start, uint32 *warps) {
   const int t = threadIdx.x;
   uint32 count = 0;
 #pragma unroll
@@ -167,7 +167,7 @@ __device__ inline uint32 starts_in_block(uint32 (*counts)[RADIX], uint32 &start)
     counts[w][t] = count;
     count += here;
   }
-  start = exclusive_digit_sum(count);
+  start = exclusive_digit_sum(count, warps);
 #pragma unroll
   for (int w = 0; w < RADIX_WARPS; ++w) counts[w][t] += start;
   return count;
@@ -178,7 +178,7 @@ template <class In, bool descending, int ITEMS>
 __device__ inline void radix_row(In *keys_out, int64 *indices, const In *in, int32 n) {
   __shared__ uint32 counts[RADIX_WARPS][RADIX];
   __shared__ alignas(16) In keys_shared[RADIX_THREADS * ITEMS];
-  __shared__ uint16 places_shared[RADIX_THREADS * ITEMS];
+  __shared__ alignas(4) uint16 places_shared[RADIX_THREADS * ITEMS];
   const int t = threadIdx.x, own = t / 32 * 32 * ITEMS + (t & 31);
   in += (int64)blockIdx.x * n, keys_out += (int64)blockIdx.x * n, indices += (int64)blockIdx.x * n;
   In keys[ITEMS];
@@ -201,7 +201,8 @@ __device__ inline void radix_row(In *keys_out, int64 *indices, const In *in, int
     rank_in_warp(digits, ranks, counts);
     __syncthreads();
     uint32 start;
-    starts_in_block(counts, start);
+    // The places are in registers now, and 8-byte keys leave no memory to spare.
+    starts_in_block(counts, start, (uint32 *)places_shared);
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < ITEMS; ++k) {
@@ -226,6 +227,7 @@ __device__ inline void radix_pass(
     In *keys_out, int32 *positions_out, int64 *indices, const In *in, const int32 *positions,
     int64 n, int32 pass, const uint32 *starts, uint32 *counter, uint32 *published) {
   __shared__ uint32 counts[RADIX_WARPS][RADIX];
+  __shared__ uint32 warps[RADIX_WARPS];
   __shared__ uint32 offsets[RADIX];
   __shared__ uint32 taken;
   __shared__ alignas(16) unsigned char exchange[RADIX_TILE * (sizeof(In) > 4 ? sizeof(In) : 4)];
@@ -253,7 +255,7 @@ __device__ inline void radix_pass(
   rank_in_warp(digits, ranks, counts);
   __syncthreads();
   uint32 start;
-  const uint32 count = starts_in_block(counts, start);
+  const uint32 count = starts_in_block(counts, start, warps);
   offsets[t] = starts[pass * RADIX + t] + count_before(published, tile, count) - start;
   __syncthreads();
 
