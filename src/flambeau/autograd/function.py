@@ -7,7 +7,8 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from flambeau.ops.grad_mode import no_grad, set_grad_enabled
-from flambeau.runtime._autograd import FunctionNode, apply_function, is_grad_enabled
+from flambeau.runtime._autograd import is_grad_enabled
+from flambeau.runtime._autograd_function import FunctionNode, apply_function
 from flambeau.runtime._tensor import Tensor
 
 if TYPE_CHECKING:

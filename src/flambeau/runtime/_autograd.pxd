@@ -61,6 +61,7 @@ cdef class SavedTensor:
 cdef bint tracked(Tensor t) noexcept                    # it requires grad
 cdef AutogradMeta meta_of(Tensor t)                     # made if need be
 cdef tuple edge_of(Tensor t)                            # where gradients of a tracked tensor go
+cdef int attach(Tensor t, Node node, int output) except -1     # t is that output
 cdef int set_history(Tensor t, Node node, bint of_many=*) except -1   # t is the node's next result
 cdef int check_in_place(Tensor t) except -1             # refuse leaves and the like
 # t was written in place by what `node` undoes; its edge number `own` is that of the old t, -1: none.

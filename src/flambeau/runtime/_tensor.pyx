@@ -649,7 +649,7 @@ cdef int _give_attributes() except -1:
 _give_attributes()
 
 from flambeau.runtime import (  # noqa: E402, F401
-    _autograd, _conversion, _copy, _dlpack, _elementwise, _factory, _fill, _indexing, _recording,
+    _autograd, _autograd_tensor, _conversion, _copy, _dlpack, _elementwise, _factory, _fill, _indexing, _recording,
     _serialize, _storage, _values, _views)
 from flambeau.runtime._device import (  # noqa: E402, F401
     device, device_index, get_default_device, set_default_device)
