@@ -192,6 +192,23 @@ def test_the_limit_counts_what_a_plain_segment_would_take(growing: Books) -> Non
     block.close()
 
 
+@pytest.mark.parametrize("growing_", [False, True])
+def test_the_advice_fits_the_kind_of_segment(growing: Books, growing_: bool) -> None:
+    _allocator_settings.set_(f"expandable_segments:{growing_}")
+    _allocator.set_memory_limit(growing.device, 80 * MIB)
+    held = [growing.allocate(9 * MIB) for _ in range(8)]
+    del held[::2]
+    with pytest.raises(OutOfMemoryError, match="fragmented") as caught:
+        growing.allocate(25 * MIB)
+    expected = "whole pages" if growing_ else "expandable_segments:True"
+    assert expected in str(caught.value).splitlines()[-1]
+    assert caught.value.allocated == 36 * MIB
+    assert caught.value.largest_free_block < 25 * MIB
+    assert caught.value.split_remainders == caught.value.reserved - 36 * MIB
+    held.clear()
+    _allocator.empty_cache()
+
+
 def test_pages_go_back_before_a_request_fails(growing: Books) -> None:
     _allocator.set_memory_limit(growing.device, 100 * MIB)
     side = Stream().cuda_stream
