@@ -148,6 +148,22 @@ class TestWhatIsCollected:
         prof.export_memory_timeline(str(tmp_path / "m.json"))
         assert json.loads((tmp_path / "m.json").read_text())["bytes"] == [1 << 20, 0]
 
+    def test_memory_taken_and_given_back_inside_an_operation(self):
+        from flambeau.profiler._recorder import MemoryNote, Note, Recorder
+        from flambeau.profiler._timeline import Operation, _attach_memory
+
+        recorder = Recorder(lambda: 0, lambda stream, device: 0)
+        note = Note("op", "aten::matmul", 1, 200, places=(0x1000,))
+        recorder.notes.append(note)
+        result = MemoryNote(1, 90, 0x1000, 512, 0)
+        workspace = MemoryNote(1, 95, 0x2000, 4096, 0)
+        stranger = MemoryNote(1, 96, 0x3000, 64, 0)
+        back = MemoryNote(1, 150, 0x2000, -4096, 0)
+        recorder.memory += [result, workspace, stranger, back]
+        op = Operation(1, note.name, 1, 100, 200, note)
+        _attach_memory(recorder, [op])
+        assert op.memory == [result, workspace, back]
+
     def test_host_operations_show_without_device_time(self, gpu):
         with profile() as prof:
             torch.ones(4).mul(2)

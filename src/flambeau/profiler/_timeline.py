@@ -193,17 +193,24 @@ def join(
 
 
 def _attach_memory(recorder: Recorder, operations: list[Operation]) -> None:
-    """Give memory to the operation that was heard of next, if it wrote there or was under way."""
+    """Give memory to the operation heard of next: its results, what it took and gave back.
+
+    A cached block is taken before the operation's first call, where its time begins.
+    """
     by_note = {id(op.note): op for op in operations}
+    waiting: dict[tuple[int, int], MemoryNote] = {}  # taken before an operation, perhaps for it
     for memory in recorder.memory:
         later = map(recorder.notes.__getitem__, range(memory.after, len(recorder.notes)))
         note = next((n for n in later if n.thread == memory.thread and n.kind == "op"), None)
         op = by_note.get(id(note))
         if op is None or note is None:
             continue
-        wrote = memory.size > 0 and memory.address in note.places
-        if wrote or op.start < memory.time <= op.end:
-            op.memory.append(memory)
+        inside = op.start < memory.time <= op.end
+        if inside or (memory.size > 0 and memory.address in note.places):
+            taken = waiting.pop((id(op), memory.address), None)
+            op.memory += [memory] if taken is None else [taken, memory]
+        elif memory.size > 0:
+            waiting[id(op), memory.address] = memory
 
 
 def _windows(notes: list[Note], calls: list[HostCall]) -> list[tuple[Note, list[HostCall]]]:
