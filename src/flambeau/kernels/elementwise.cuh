@@ -50,20 +50,16 @@ __device__ inline Vector<In, V> load_inner(const In *from, int64 stride) {
 }
 
 // The output is contiguous along dimension 0, the input along dimension 1.
-enum { TRANSPOSING_STRIP = 16 };  // tiles
 enum { TRANSPOSING_TILE = 64, TRANSPOSING_ROWS = TRANSPOSING_TILE * TRANSPOSING_TILE / 256 };
 template <class In, class Out, class Function>
 __device__ inline void transposed(Out *out, const In *in, const Layout &layout, Function function) {
   enum { TILE = TRANSPOSING_TILE, STEP = 256 / TILE, ROWS = TRANSPOSING_ROWS };
   FLAMBEAU_SHARED(In, tile, TILE * (TILE + 1));
   const int64 tiles0 = (layout.sizes[0] + TILE - 1) / TILE, tiles1 = (layout.sizes[1] + TILE - 1) / TILE;
-  int64 rest = blockIdx.x / (tiles0 * tiles1);
-  const int64 b = blockIdx.x - rest * tiles0 * tiles1;
-  // Blocks that run together shall touch long stretches on both sides: they go down in broad strips.
-  const int64 strip = b / (TRANSPOSING_STRIP * tiles1), left = strip * TRANSPOSING_STRIP;
-  const int64 width = tiles0 - left < TRANSPOSING_STRIP ? tiles0 - left : (int64)TRANSPOSING_STRIP;
-  const int64 inside = b - left * tiles1, down = inside / width;
-  const int64 first0 = (left + inside - down * width) * TILE, first1 = down * TILE;
+  int64 rest = blockIdx.x / tiles0;
+  const int64 first0 = (blockIdx.x - rest * tiles0) * TILE;
+  const int64 next = rest / tiles1, first1 = (rest - next * tiles1) * TILE;
+  rest = next;
 #pragma unroll 1
   for (int d = 2; d < layout.ndim; ++d) {
     const int64 outer = rest / layout.sizes[d], at = rest - outer * layout.sizes[d];

@@ -6,6 +6,9 @@
 #pragma once
 #include "math.cuh"
 
+// As FLAMBEAU_KERNEL, with so few registers that several blocks fit on a multiprocessor.
+#define FLAMBEAU_KERNEL_BLOCKS(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
+
 enum { RADIX_BITS = 8, RADIX = 1 << RADIX_BITS };  // a thread for each digit
 enum { RADIX_THREADS = RADIX, RADIX_WARPS = RADIX_THREADS / 32 };
 enum { RADIX_ITEMS = 16, RADIX_TILE = RADIX_THREADS * RADIX_ITEMS };

@@ -12,6 +12,9 @@
 #pragma once
 #include "math.cuh"
 
+// As FLAMBEAU_KERNEL, with so few registers that several blocks fit on a multiprocessor.
+#define FLAMBEAU_KERNEL_BLOCKS(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
+
 enum { SCAN_THREADS = 256, SCAN_WARPS = SCAN_THREADS / 32 };
 
 // Elements that a thread holds: two loads of 16 bytes, or fewer of the smallest types.
@@ -144,37 +147,63 @@ __device__ inline void scan_rows(Out *out, int64 *where, const In *in, int64 n, 
 // What a tile has published of itself.
 enum : uint32 { TILE_NOTHING = 0, TILE_TOTAL = 1, TILE_PREFIX = 2 };
 
-template <class State> struct TileStates {
+// What tiles publish. A state of four bytes and its flag are one word, which is written and read at
+// once; others are written before their flag.
+template <class State, bool packed = sizeof(State) == 4> struct Tiles {
   State *totals, *prefixes;
   volatile uint32 *flags;
-};
-
-// What another block wrote: read from where all of them see it.
-template <class State> __device__ inline State published(const State *from) {
-  union Words { State state; uint32 word[sizeof(State) / 4]; __device__ Words() {} } words;
+  __device__ void publish(int64 tile, State state, uint32 flag) const {
+    (flag == TILE_PREFIX ? prefixes : totals)[tile] = state;
+    __threadfence();
+    flags[tile] = flag;
+  }
+  __device__ uint32 flag_of(int64 tile, State &) const { return flags[tile]; }
+  __device__ void read_state(int64 tile, uint32 flag, State &state) const {
+    __threadfence();
+    const volatile uint32 *from = (const volatile uint32 *)((flag == TILE_PREFIX ? prefixes : totals) + tile);
+    union Words { State state; uint32 word[sizeof(State) / 4]; __device__ Words() {} } words;
 #pragma unroll
-  for (int w = 0; w < (int)sizeof(State) / 4; ++w)
-    words.word[w] = ((const volatile uint32 *)from)[w];
-  return words.state;
-}
+    for (int w = 0; w < (int)sizeof(State) / 4; ++w) words.word[w] = from[w];
+    state = words.state;
+  }
+};
+template <class State> struct Tiles<State, true> {
+  State *totals, *prefixes;  // only the memory of the first is used, as words
+  volatile uint32 *flags;
+  union Word {
+    uint64 all;
+    struct { State state; uint32 flag; } part;
+    __device__ Word() {}
+  };
+  __device__ void publish(int64 tile, State state, uint32 flag) const {
+    Word word;
+    word.part.state = state, word.part.flag = flag;
+    ((volatile uint64 *)totals)[tile] = word.all;
+  }
+  __device__ uint32 flag_of(int64 tile, State &state) const {
+    Word word;
+    word.all = ((const volatile uint64 *)totals)[tile];
+    state = word.part.state;
+    return word.part.flag;
+  }
+  __device__ void read_state(int64, uint32, State &) const {}
+};
 
 // The state before a tile, found by the first warp: 32 predecessors at a time, back to the nearest
 // one that knows its prefix.
 template <class Op>
 __device__ inline typename Op::State look_back(
-    const TileStates<typename Op::State> &tiles, int64 tile) {
+    const Tiles<typename Op::State> &tiles, int64 tile) {
   typedef typename Op::State State;
   const int lane = threadIdx.x & 31;
   State before = Op::start();
   for (int64 end = tile; end > 0;) {
     const int64 at = end - 32 + lane;  // lane 31 is the nearest
-    uint32 flag = at < 0 ? (uint32)TILE_PREFIX : tiles.flags[at];
-    while (__any_sync(0xffffffffu, flag == TILE_NOTHING))
-      if (flag == TILE_NOTHING) flag = tiles.flags[at];
-    __threadfence();
     State state = Op::start();
-    if (at >= 0)
-      state = published((flag == TILE_PREFIX ? tiles.prefixes : tiles.totals) + at);
+    uint32 flag = at < 0 ? (uint32)TILE_PREFIX : tiles.flag_of(at, state);
+    while (__any_sync(0xffffffffu, flag == TILE_NOTHING))
+      if (flag == TILE_NOTHING) flag = tiles.flag_of(at, state);
+    if (at >= 0) tiles.read_state(at, flag, state);
     const uint32 known = __ballot_sync(0xffffffffu, flag == TILE_PREFIX);
     const int nearest = known ? 31 - __clz(known) : 0;
     if (lane < nearest) state = Op::start();
@@ -199,7 +228,7 @@ template <class In, class Out> constexpr int single_items =
 // One word in 33 is left out, so that threads that stand ITEMS apart meet different banks.
 __device__ inline int spread(int i) { return i + i / 32; }
 
-// counter and flags are zero at the start. Tiles are taken in order, so a tile's predecessors run.
+// counter, flags and states are zero at the start. Tiles are taken in order, so a tile's predecessors run.
 template <class Op, class In, class Out>
 __device__ inline void scan_single(
     Out *out, int64 *where, const In *in, int64 n, uint32 *counter, uint32 *flags,
@@ -233,17 +262,11 @@ __device__ inline void scan_single(
   }
   const State inside = scan_tile<Op, ITEMS, SCAN_THREADS>(states, whole);
   if (t < 32) {
-    const TileStates<State> tiles = {totals, prefixes, flags};
-    if (t == 0 && tile > 0) {
-      totals[tile] = whole;
-      __threadfence();
-      tiles.flags[tile] = TILE_TOTAL;
-    }
+    const Tiles<State> tiles = {totals, prefixes, flags};
+    if (t == 0 && tile > 0) tiles.publish(tile, whole, TILE_TOTAL);
     const State before = look_back<Op>(tiles, tile);
     if (t == 0) {
-      prefixes[tile] = Op::join(before, whole);
-      __threadfence();
-      tiles.flags[tile] = TILE_PREFIX;
+      tiles.publish(tile, Op::join(before, whole), TILE_PREFIX);
       shared_before[0] = before;
     }
   }

@@ -31,6 +31,7 @@ _FUNCTORS = {
 _FEW_ROWS = 256  # fewer long ones do not fill a device, unless each is shared by blocks
 _LONG_ROW = 1 << 15
 _FEW_COLUMNS = 1 << 13
+_BLOCKS = 3  # of a long row that shall fit on a multiprocessor
 _SHORT_ROW = 512  # which a warp does
 
 
@@ -53,11 +54,14 @@ def _scan_source(operation: str, in_code: int, out_code: int, variant: str) -> s
             "scan_columns<Op>(out, where, in, n, inner, columns)",
         ),
     }[variant]
+    head = f"FLAMBEAU_KERNEL({THREADS})"
+    if variant == "single":
+        head = f"FLAMBEAU_KERNEL_BLOCKS({THREADS}, {_BLOCKS})"
     return f"""{includes("scan.cuh", in_code, out_code)}
 typedef {cuda_type(in_code)} In;
 typedef {cuda_type(out_code)} Out;
 typedef {_FUNCTORS[operation]}<{accumulator}, In, Out> Op;
-FLAMBEAU_KERNEL({THREADS}) scan(Out *out, int64 *where, const In *in, {parameters}) {{
+{head} scan(Out *out, int64 *where, const In *in, {parameters}) {{
   FLAMBEAU_GRID_WAIT();
   {call};
 }}
@@ -72,7 +76,7 @@ def _scan_single(source: str, out: Tensor, where: Tensor, row: Tensor, positions
     tiles = -(-n // (THREADS * items))
     words = empty((tiles + 1,), dtype=_INT32, device=row.device).zero_()
     state_bytes = 16 if positions else max(8, out.dtype.itemsize)
-    states = empty((2, tiles * state_bytes), dtype=_UINT8, device=row.device)
+    states = empty((2, tiles * state_bytes), dtype=_UINT8, device=row.device).zero_()
     made = kernel(source, "scan", "PPRqPPPP", device)
     made(
         device, (tiles, 1, 1), (THREADS, 1, 1), 0,

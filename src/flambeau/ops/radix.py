@@ -16,6 +16,7 @@ LEAST, MOST = 1 << 13, 1 << 30  # lengths of rows that `sort_row` is for
 LEAST_OF_A_BLOCK, MOST_OF_A_BLOCK = 257, 4096  # and those that `sort_rows` is for
 _RADIX, _TILE = 256, 4096  # RADIX and RADIX_TILE of radix.cuh
 _COUNTING_BLOCKS = 1056
+_BLOCKS = 3  # that shall fit on a multiprocessor
 _INT32, _INT64 = _dtype.dtypes["int32"], _dtype.dtypes["int64"]
 
 
@@ -32,9 +33,9 @@ FLAMBEAU_KERNEL({THREADS}) starts(uint32 *counts) {{
   FLAMBEAU_GRID_WAIT();
   digit_starts(counts);
 }}
-FLAMBEAU_KERNEL({THREADS}) pass(Key *keys_out, int32 *positions_out, int64 *indices, const Key *in,
-                                const int32 *positions, int64 n, int32 pass, const uint32 *starts,
-                                uint32 *counter, uint32 *published) {{
+FLAMBEAU_KERNEL_BLOCKS({THREADS}, {_BLOCKS})
+pass(Key *keys_out, int32 *positions_out, int64 *indices, const Key *in, const int32 *positions,
+     int64 n, int32 pass, const uint32 *starts, uint32 *counter, uint32 *published) {{
   FLAMBEAU_GRID_WAIT();
   radix_pass<Key, {order}>(keys_out, positions_out, indices, in, positions, n, pass, starts,
                            counter, published);
@@ -47,7 +48,8 @@ def _rows_source(code: int, descending: bool, items: int) -> str:
     order = "true" if descending else "false"
     return f"""#include "radix.cuh"
 typedef {cuda_type(code)} Key;
-FLAMBEAU_KERNEL({THREADS}) rows(Key *keys_out, int64 *indices, const Key *in, int32 n) {{
+FLAMBEAU_KERNEL_BLOCKS({THREADS}, {_BLOCKS})
+rows(Key *keys_out, int64 *indices, const Key *in, int32 n) {{
   FLAMBEAU_GRID_WAIT();
   radix_row<Key, {order}, {items}>(keys_out, indices, in, n);
 }}

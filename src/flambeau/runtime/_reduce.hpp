@@ -55,7 +55,7 @@ inline ReduceVariant plan_reduction(ReduceShape &shape, bool across) {
   if (across && shape.outputs >= 32) {
     const std::int64_t blocks = ceil_div(shape.outputs, REDUCE_THREADS);
     if (blocks < FULL)
-      shape.slices = std::max<std::int64_t>(1, std::min(shape.count / 64, FULL / blocks));
+      shape.slices = std::max<std::int64_t>(1, std::min(shape.count / 64, FULL / 2 / blocks));
     return PER_THREAD;
   }
   if (shape.count <= 16) return PER_THREAD;
