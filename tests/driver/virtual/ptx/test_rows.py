@@ -169,3 +169,44 @@ def test_a_misaligned_start_faults_at_its_thread(cuda):
         "axpy", 1, 256, np.float32(1), raw, y, y, np.int32(n), reachable=(views,)
     )
     assert (outcome.status, outcome.thread) == (716, (0, 0, 0))
+
+
+TWICE = """
+extern "C" __global__ void twice(const float4* x, float4* y, const float* s, float* t, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  float4 a = x[i];
+  a.x = a.x * 3.f + a.y; a.y = a.y * a.z - a.w; a.z = a.z * a.w + a.x; a.w = a.w - a.x * 0.5f;
+  a.x += a.w * 0.25f; a.y += a.z * 0.125f; a.z -= a.x * 0.5f; a.w += a.y * 0.75f;
+  y[i] = a;
+  t[i] = s[i] + 1.f;
+  float4 b = x[i];
+  b.x = b.x - b.w; b.y = b.y * 0.5f + b.x; b.z = b.z + b.y; b.w = b.w * b.x - b.z;
+  b.x *= 0.5f; b.y -= b.x; b.z += b.w * 0.25f; b.w -= b.y; b.x += b.z; b.y += b.x * 0.125f;
+  b.z += b.x * 0.25f; b.w += b.z; b.x -= b.y * 0.5f; b.y *= b.w; b.z -= b.y; b.w *= 0.5f;
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    b.x = sqrtf(b.x * b.x + k); b.y = b.y * 0.25f + b.x; b.z = fmaxf(b.z, b.y) * 0.5f; b.w += b.z;
+  }
+  b.x += s[i] * 2.f;
+  y[i] = b;
+}"""
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_thread_sees_what_it_has_stored(cuda, same):
+    assert plan_of(TWICE).split
+    rng = np.random.default_rng(8)
+    n = 64
+    x = rng.uniform(0.5, 1, (n, 4)).astype(np.float32)
+    s = rng.uniform(0.5, 1, n).astype(np.float32)
+
+    def run(block):
+        a, c = x.copy(), s.copy()
+        b, d = (a, c) if same else (np.zeros_like(a), np.zeros_like(c))
+        cuda(TWICE).run("twice", n // block, block, a, b, c, d, np.int32(n))
+        return b, d
+
+    one_by_one, in_rows = run(1), run(32)
+    np.testing.assert_array_equal(in_rows[0], one_by_one[0])
+    np.testing.assert_array_equal(in_rows[1], one_by_one[1])
