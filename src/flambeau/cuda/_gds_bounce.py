@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from typing import TYPE_CHECKING
 
 from flambeau.runtime import _dtype
 from flambeau.runtime._event import Event
@@ -13,12 +14,16 @@ from flambeau.runtime._stream import current_stream
 from flambeau.runtime._tensor import empty
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Future, ThreadPoolExecutor
+
     from flambeau.runtime._storage import UntypedStorage
     from flambeau.runtime._tensor import Tensor
 
 __all__ = ["move"]
 
 PIECE = 16 << 20
+READERS = 4
 _ALIGNMENT = 4096  # of O_DIRECT
 
 
@@ -45,18 +50,19 @@ def move(descriptor: int, storage: UntypedStorage, offset: int, *, writes: bool)
     """
     device = storage._bytes()
     size = storage.nbytes()
-    own = _descriptor_for(descriptor, size, offset)
+    own = _descriptor_for(descriptor, size, offset, writes)
     try:
-        buffers = [_Buffer(min(PIECE, size)) for _ in range(1 if writes or size <= PIECE else 2)]
+        count = 1 if writes else min(READERS, -(-size // PIECE))
+        buffers = [_Buffer(min(PIECE, size)) for _ in range(count)]
         return (_write if writes else _read)(own, device, offset, buffers)
     finally:
         if own != descriptor:
             os.close(own)
 
 
-def _descriptor_for(descriptor: int, size: int, offset: int) -> int:
-    """The file, without ``O_DIRECT`` where its rules about alignment are not kept."""
-    if size % _ALIGNMENT == 0 and offset % _ALIGNMENT == 0:
+def _descriptor_for(descriptor: int, size: int, offset: int, writes: bool) -> int:
+    """The file; without ``O_DIRECT`` to read, and where its rules about alignment are not kept."""
+    if writes and size % _ALIGNMENT == 0 and offset % _ALIGNMENT == 0:
         return descriptor
     import fcntl
 
@@ -66,23 +72,59 @@ def _descriptor_for(descriptor: int, size: int, offset: int) -> int:
     return os.open(f"/proc/self/fd/{descriptor}", (flags & os.O_ACCMODE) | os.O_CLOEXEC)
 
 
-def _read(descriptor: int, device: Tensor, offset: int, buffers: list[Any]) -> int:
-    done, turn, size = 0, 0, device.numel()
-    while done < size:
-        buffer = buffers[turn % len(buffers)]
-        buffer.copied.synchronize()
-        wanted = min(PIECE, size - done)
-        got = os.preadv(descriptor, [buffer.view[:wanted]], offset + done)
-        device.narrow(0, done, got).copy_(buffer.tensor.narrow(0, 0, got), non_blocking=True)
-        buffer.copied.record()
-        done, turn = done + got, turn + 1
-        if got < wanted:  # the file ends; what follows is not aligned
+def _fill(descriptor: int, view: memoryview, offset: int) -> int:
+    """Read until the view is full or the file ends; the bytes read."""
+    got = 0
+    while got < len(view):
+        more = os.preadv(descriptor, [view[got:]], offset + got)
+        if more == 0:
             break
+        got += more
+    return got
+
+
+def _read(descriptor: int, device: Tensor, offset: int, buffers: list[_Buffer]) -> int:
+    """Several threads read ahead; what they have read is copied in order."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    size, done = device.numel(), 0
+    ahead: deque[tuple[int, _Buffer, Future[int]]] = deque()
+    starts = iter(range(0, size, PIECE))
+    with ThreadPoolExecutor(len(buffers)) as pool:
+        for buffer in buffers:
+            _read_ahead(pool, descriptor, offset, size, starts, buffer, ahead)
+        while ahead:
+            start, buffer, reading = ahead.popleft()
+            got = reading.result()
+            device.narrow(0, start, got).copy_(buffer.tensor.narrow(0, 0, got), non_blocking=True)
+            buffer.copied.record()
+            done = start + got
+            if got < min(PIECE, size - start):  # the file ends
+                break
+            _read_ahead(pool, descriptor, offset, size, starts, buffer, ahead)
     current_stream().synchronize()
     return done
 
 
-def _write(descriptor: int, device: Tensor, offset: int, buffers: list[Any]) -> int:
+def _read_ahead(
+    pool: ThreadPoolExecutor,
+    descriptor: int,
+    offset: int,
+    size: int,
+    starts: Iterator[int],
+    buffer: _Buffer,
+    ahead: deque[tuple[int, _Buffer, Future[int]]],
+) -> None:
+    """Have the next piece read into a buffer, once that has been copied."""
+    start = next(starts, None)
+    if start is None:
+        return
+    buffer.copied.synchronize()
+    view = buffer.view[: min(PIECE, size - start)]
+    ahead.append((start, buffer, pool.submit(_fill, descriptor, view, offset + start)))
+
+
+def _write(descriptor: int, device: Tensor, offset: int, buffers: list[_Buffer]) -> int:
     done, size = 0, device.numel()
     while done < size:
         buffer = buffers[0]
