@@ -359,3 +359,32 @@ def test_nodes_from_before_a_capture(gpu: Any) -> None:
         torch.cuda.graph(graph),
     ):
         (y * 2).sum().backward()
+
+
+def test_nodes_from_before_a_capture_can_be_redirected(gpu: Any) -> None:
+    x = torch.ones(4, device="cuda", requires_grad=True)
+    y = x * 2
+    graph = torch.cuda.CUDAGraph()
+    torch.autograd.graph.set_override_stale_capture_stream(True)
+    try:
+        with torch.cuda.graph(graph):
+            (found,) = torch.autograd.grad((y * 3).sum(), x)
+    finally:
+        torch.autograd.graph.set_override_stale_capture_stream(False)
+    graph.replay()
+    assert found.tolist() == [6, 6, 6, 6]
+
+
+def test_passes_in_several_threads() -> None:
+    leaves = [leaf(1, 2, 3) for _ in range(4)]
+
+    def work(x: torch.Tensor) -> None:
+        for _ in range(20):
+            (x * x).sum().backward()
+
+    threads = [threading.Thread(target=work, args=(x,)) for x in leaves]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [x.grad.tolist() for x in leaves] == [[40, 80, 120]] * 4
