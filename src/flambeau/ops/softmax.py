@@ -225,7 +225,7 @@ def softmax(
     Examples
     --------
     >>> import flambeau as torch
-    >>> x = torch.tensor([0.0, 0.0, float("-inf")], device="cuda")
+    >>> x = torch.tensor([0.0, 0.0, -torch.inf], device="cuda")
     >>> torch.softmax(x, 0).tolist()
     [0.5, 0.5, 0.0]
     """
