@@ -20,18 +20,21 @@ __all__ = ["FAMILIES", "FUNCTION_NAMES", "METHOD_NAMES", "function", "install"]
 
 FAMILIES = (
     "complex_numbers", "counting", "products", "random_trials", "ranking", "rearranging", "special",
+    "windows",
 )  # fmt: skip
 _FUNCTIONS = """
 _sample_dirichlet _standard_gamma addbmm addmv addr adjoint as_strided_copy as_strided_scatter
-bincount binomial block_diag broadcast_shapes broadcast_to bucketize cdist chain_matmul
-column_stack combinations complex conj corrcoef cov cross cumulative_trapezoid detach_copy
-diag_embed diagflat diagonal_copy diagonal_scatter dist dsplit einsum empty_permuted expand_copy
-fill frexp ger histc histogram hsplit imag inner is_conj is_neg is_same_size isin isreal kron ldexp
-logit mode mvlgamma nanquantile narrow_copy permute_copy polar polygamma quantile real renorm
-resolve_conj resolve_neg searchsorted select_copy select_scatter slice_scatter split_copy
-split_with_sizes_copy squeeze_copy t_copy tensordot transpose_copy trapezoid trapz tril_indices
-triu_indices unbind_copy unfold_copy unique_consecutive unravel_index unsafe_chunk unsafe_split
-unsafe_split_with_sizes unsqueeze_copy vander vdot view_as_complex view_as_real view_copy vsplit
+bartlett_window bincount binomial blackman_window block_diag broadcast_shapes broadcast_to
+bucketize cdist chain_matmul column_stack combinations complex conj corrcoef cov cross
+cumulative_trapezoid detach_copy diag_embed diagflat diagonal_copy diagonal_scatter dist dsplit
+einsum empty_permuted expand_copy fill frexp ger gradient hamming_window hann_window histc
+histogram hsplit imag inner is_conj is_neg is_same_size isin isreal kaiser_window kron ldexp logit
+mode mvlgamma nanquantile narrow_copy pairwise_distance pdist permute_copy polar polygamma
+quantile range real renorm resolve_conj resolve_neg searchsorted select_copy select_scatter
+slice_scatter split_copy split_with_sizes_copy squeeze_copy t_copy tensordot transpose_copy
+trapezoid trapz tril_indices triu_indices unbind_copy unfold_copy unique_consecutive unravel_index
+unsafe_chunk unsafe_split unsafe_split_with_sizes unsqueeze_copy vander vdot view_as_complex
+view_as_real view_copy vsplit
 """
 _METHODS = """
 H addbmm addbmm_ addmv addmv_ addr addr_ adjoint as_strided_ as_strided_scatter baddbmm_ bincount
