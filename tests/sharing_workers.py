@@ -18,7 +18,7 @@ def add_and_report(inbox: Any, outbox: Any, rounds: int) -> None:
         own = torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
         x.add_(1)
         if x.is_cuda:
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(x.device)
         outbox.put((before, str(x.device), own))
         inbox.get()
         del x

@@ -13,7 +13,7 @@ import flambeau as torch
 import flambeau.multiprocessing as mp
 import sharing_workers as workers
 from flambeau.runtime import _allocator_settings, _sharing
-from support import run_script
+from support import needs_two, run_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,6 +76,22 @@ def test_device_memory_is_shared_and_counted(expandable: bool) -> None:
         assert torch.cuda.memory_allocated() == base
         assert _sharing.in_limbo() == []
     child.end()
+
+
+@needs_two
+def test_a_tensor_of_another_device(expandable: bool) -> None:
+    child = Child(workers.add_and_report, 1)
+    x = torch.tensor([3.0, 4.0], device="cuda:1")
+    device, _, _, _, *counted, _, _ = x.untyped_storage()._share_cuda_()
+    assert device == 1
+    _sharing.release_ipc_counter(*counted)
+    child.tell(x)
+    assert child.hear() == ([3.0, 4.0], "cuda:1", 0)
+    assert x.tolist() == [4, 5]
+    child.tell()
+    assert child.hear() == "dropped"
+    child.end()
+    del x
 
 
 def test_views_of_one_block_share_one_mapping(expandable: bool) -> None:
