@@ -40,8 +40,8 @@ def _cuda_getCurrentRawStream(device: int | _Device) -> int:
 def _cuda_clearCublasWorkspaces() -> None:
     """Give up scratch memory that is kept for matrix products.
 
-    There is some only with ``TORCH_CUBLAS_WORKSPACE_CACHE=1``: else each product borrows its scratch
-    memory from the caching allocator and returns it at once.
+    There is some only with ``TORCH_CUBLAS_WORKSPACE_CACHE=1``: else each product borrows its
+    scratch memory from the caching allocator and returns it at once.
     """
     from flambeau.runtime import _matmul
 

@@ -137,7 +137,8 @@ def __getattr__(name: str) -> Any:
         globals()[name] = found
         return found
     if name.startswith(("_foreach_", "_fused_", "_amp_")):
-        from flambeau.ops.foreach_optimizers import FOREACH
+        importlib.import_module("flambeau.ops.foreach_optimizers")  # their rows too
+        from flambeau.ops.foreach import FOREACH
 
         if name in FOREACH:
             return FOREACH[name]

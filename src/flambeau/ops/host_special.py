@@ -71,7 +71,7 @@ def _zeta(x: float, q: float) -> float:
         total += coefficient * factor * power
         factor *= (x + 2 * k + 1) * (x + 2 * k + 2)
         power /= a * a
-    return total
+    return float(total)
 
 
 def _trigamma(x: float) -> float:

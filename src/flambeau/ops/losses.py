@@ -335,9 +335,7 @@ _cross_entropy = differentiable(
     name="cross_entropy_loss",
 )
 _nll = differentiable(
-    lambda x, target, weight, reduction, ignored: tuple(
-        nll(x, target, weight, reduction, ignored)
-    ),
+    lambda x, target, weight, reduction, ignored: tuple(nll(x, target, weight, reduction, ignored)),
     {
         "x": lambda grad, x, target, ignored, out0, out1, out2: nll_backward(
             grad, x, target, ClassLoss(out0, out1, None, out2), ignored

@@ -98,9 +98,7 @@ def _recorded(name: str) -> Callable[..., Tensor]:
     return differentiable(
         lambda x, target, numbers: forward(name, x, target, *numbers),
         {
-            "x": lambda grad, x, target, numbers: slope(
-                name, grad, x, target, *numbers
-            ),
+            "x": lambda grad, x, target, numbers: slope(name, grad, x, target, *numbers),
             "target": lambda grad, x, target, numbers: _target_slope(
                 name, grad, x, target, *numbers
             ),

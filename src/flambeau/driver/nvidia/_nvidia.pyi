@@ -14,7 +14,7 @@ def use_cublas() -> None:
     """Take cuBLAS's functions from the library that the locator finds, once."""
 
 def blas_handle(stream: int) -> int:
-    """This thread's ``cublasHandle_t`` for the current device, set to a stream."""
+    """``cublasHandle_t`` of the calling thread for the current device, set to a stream."""
 
 def current_device() -> int:
     """``cuCtxGetDevice``."""

@@ -212,7 +212,7 @@ class VirtualCommunicator:
         self._leave()
 
     def _finish(self) -> None:
-        """Wait for the streams that were used; one that is being captured has nothing to wait for."""
+        """Wait for the streams that were used; a captured one has nothing to wait for."""
         before = _calls.ctx_get_current()
         _calls.ctx_set_current(_calls.primary_ctx_retain(self.device))
         try:
