@@ -136,10 +136,6 @@ class Tensor:
         """Whether the elements are complex."""
     def is_signed(self) -> _bool:
         """Whether the element type has negative values."""
-    def is_conj(self) -> _bool:
-        """Always False: conjugation is computed at once."""
-    def is_neg(self) -> _bool:
-        """Always False: negation is computed at once."""
     def is_contiguous(self, memory_format: _memory_format | None = None) -> _bool:
         """Whether elements lie in row-major order without gaps, or in the order of a format."""
     def data_ptr(self) -> _int:
