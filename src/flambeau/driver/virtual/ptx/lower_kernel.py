@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flambeau.driver.virtual.ptx import (  # noqa: F401  the families fill the table
+    lower_atomic,
     lower_control,
     lower_convert,
     lower_float,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flambeau.driver.virtual.ptx.lower_memory import READ, checked_pointer, items_of, space_of
+from flambeau.driver.virtual.ptx.addressing import READ, checked_pointer, items_of, space_of
 from flambeau.driver.virtual.ptx.lower_warp import warp_yield
 from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, lowers
 from flambeau.driver.virtual.ptx.syntax import Immediate

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flambeau.driver.virtual.ptx.lower_memory import ATOMIC, checked_pointer, space_of
+from flambeau.driver.virtual.ptx.addressing import ATOMIC, checked_pointer, space_of
 from flambeau.driver.virtual.ptx.lowering import Lowering, lowers
 
 if TYPE_CHECKING:

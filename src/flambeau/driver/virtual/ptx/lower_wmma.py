@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flambeau.driver.virtual.ptx.lower_matrix import ALL_LANES, payload, read_payload
-from flambeau.driver.virtual.ptx.lower_memory import (
+from flambeau.driver.virtual.ptx.addressing import (
     READ,
     WRITE,
     items_of,
     pointer_at,
     space_of,
 )
+from flambeau.driver.virtual.ptx.lower_matrix import ALL_LANES, payload, read_payload
 from flambeau.driver.virtual.ptx.lower_warp import warp_yield
 from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, lowers
 
