@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import inspect
 import itertools
 import pickle
 import warnings
@@ -432,6 +433,25 @@ def test_empty() -> None:
         torch.empty("a")
     with pytest.raises(TypeError, match=r"argument 'dtype' must be torch\.dtype, not str"):
         torch.empty(2, dtype="float32")
+
+
+def test_empty_has_a_short_way_that_looks_like_the_long_one() -> None:
+    assert list(inspect.signature(torch.empty).parameters)[10:13] == ["out", "dtype", "layout"]
+    assert (torch.empty.__module__, torch.empty.__name__) == ("flambeau", "empty")
+    assert pickle.loads(pickle.dumps(torch.empty)) is torch.empty
+    keyword = "".join(["de", "vice"])  # not interned
+    for more in ({}, {"dtype": torch.int8}, {"dtype": None, "device": None}, {keyword: "cuda"}):
+        made = torch.empty(3, **more)
+        assert made.shape == (3,)
+        assert made.dtype is (more.get("dtype") or torch.float32)
+        assert made.is_cuda is (keyword in more and more[keyword] is not None)
+    assert torch.empty(3, requires_grad=True).requires_grad
+    with pytest.raises(TypeError, match=r"empty\(\) got an unexpected keyword argument 'divice'"):
+        torch.empty(2, divice="cuda")
+    with pytest.raises(RuntimeError, match="at start of device string: cudo"):
+        torch.empty(2, device="cudo")
+    with pytest.raises(OverflowError):
+        torch.empty(1 << 70)
 
 
 def test_memory_of_others() -> None:

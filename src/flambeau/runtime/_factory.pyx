@@ -21,6 +21,9 @@ from flambeau.runtime._tensor cimport (
 from flambeau.runtime import _elementwise as _elementwise_module
 from flambeau.runtime import _tensor as _tensor_module
 
+cdef extern from "flambeau/runtime/_fast_empty.hpp" namespace "flambeau":
+    object make_fast_empty(object whole, const char* documentation, object (*one_size)(object, object, object))
+
 cdef extern from "flambeau/runtime/_convert.hpp" namespace "flambeau" nogil:
     void store_int(char* p, int type, int64_t v)
     void store_uint(char* p, int type, uint64_t v)
@@ -91,33 +94,14 @@ cdef Tensor _empty(int ndim, const int64_t* sizes, object dtype_or_none, object 
     return new_tensor(index, code, ndim, sizes)
 
 
+cdef object _empty_of_one_size(object size, object device, object dtype_or_none):
+    cdef int64_t extent = size
+    return _empty(1, &extent, dtype_or_none, device, False)
+
+
 def empty(size=None, size1=None, size2=None, size3=None, size4=None, size5=None, size6=None, size7=None,
           size8=None, size9=None, *, out=None, dtype=None, layout=None, device=None, requires_grad=False,
           pin_memory=False, memory_format=None):
-    """A tensor whose memory is not cleared.
-
-    Parameters
-    ----------
-    size, size1, …
-        The sizes: ``empty(2, 3)`` or ``empty((2, 3))``.
-    out
-        A tensor to give these sizes instead.
-    dtype
-        The element type; by default `get_default_dtype`.
-    device
-        ``"cpu"``, ``"cuda"``, ``"cuda:1"``, an index or a `device`; by default the default device.
-    pin_memory
-        Put a host tensor into pinned memory, which initialises CUDA.
-    memory_format
-        The order of the dimensions in memory.
-
-    Raises
-    ------
-    RuntimeError
-        A size is negative.
-    OutOfMemoryError
-        The device has no memory left.
-    """
     cdef int64_t[64] sizes
     cdef int ndim
     cdef Tensor made
@@ -135,6 +119,38 @@ def empty(size=None, size1=None, size2=None, size3=None, size4=None, size5=None,
     if requires_grad:
         made.requires_grad = True
     return made
+
+
+cdef bytes _empty_documentation = b"""empty(size=None, size1=None, size2=None, size3=None, size4=None, \
+size5=None, size6=None, size7=None, size8=None, size9=None, *, out=None, dtype=None, layout=None, \
+device=None, requires_grad=False, pin_memory=False, memory_format=None)
+--
+
+A tensor whose memory is not cleared.
+
+Parameters
+----------
+size, size1, ...
+    The sizes: ``empty(2, 3)`` or ``empty((2, 3))``.
+out
+    A tensor to give these sizes instead.
+dtype
+    The element type; by default `get_default_dtype`.
+device
+    ``"cpu"``, ``"cuda"``, ``"cuda:1"``, an index or a `device`; by default the default device.
+pin_memory
+    Put a host tensor into pinned memory, which initialises CUDA.
+memory_format
+    The order of the dimensions in memory.
+
+Raises
+------
+RuntimeError
+    A size is negative.
+OutOfMemoryError
+    The device has no memory left.
+"""
+empty = make_fast_empty(empty, _empty_documentation, _empty_of_one_size)
 
 
 cdef Tensor _resized_output(Tensor out, int ndim, const int64_t* sizes):
