@@ -136,6 +136,26 @@ def test_more_than_the_device_has() -> None:
     assert "larger than the whole device" in str(short).split("What to do:")[1]
 
 
+@pytest.mark.parametrize(
+    ("shape", "dtype", "amount"),
+    [
+        (1 << 60, "uint8", "more than 1EB memory."),
+        ((1 << 60) - 1, "uint8", "1073741824.00 GiB"),
+        ((1 << 30, 1 << 30), "bool", "more than 1EB memory."),
+        (1 << 58, "float32", "more than 1EB memory."),
+        ((1 << 58) - 1, "float32", "1073741824.00 GiB"),
+        (1 << 60, "float32", "more than 1EB memory."),
+        ((1 << 63) - 1, "int8", "more than 1EB memory."),
+    ],
+)
+def test_shapes_beyond_reason(shape: Any, dtype: str, amount: str) -> None:
+    made = getattr(torch, dtype)
+    for make in (torch.empty, torch.zeros, torch.ones(1, device="cuda").new_empty):
+        with pytest.raises(c.OutOfMemoryError) as caught:
+            make(shape, dtype=made, device="cuda")
+        assert f"Tried to allocate {amount}" in str(caught.value)
+
+
 def test_a_free_block_of_another_stream() -> None:
     limit(60)
     side = c.Stream()

@@ -144,6 +144,10 @@ def test_sizes_beyond_reason(books: Books) -> None:
         books.allocate(1 << 60)
     with pytest.raises(OutOfMemoryError, match=r"Tried to allocate 1073741824\.00 GiB"):
         books.allocate((1 << 60) - 1)
+    books.allocate(1).close()  # with a cache to look into
+    for size in (1 << 61, 1 << 63, (1 << 64) - 1):
+        with pytest.raises(OutOfMemoryError, match="Tried to allocate more than 1EB memory"):
+            books.allocate(size)
 
 
 def test_a_device_that_is_not_there(books: Books) -> None:

@@ -429,6 +429,14 @@ def test_empty() -> None:
         assert f"Trying to create tensor with negative dimension {text}" in str(caught.value)
     with pytest.raises(RuntimeError, match="more elements than 64 bits can count"):
         torch.empty(1 << 40, 1 << 40)
+    for place in ({"device": "cpu"}, {"device": "cuda"}, {"pin_memory": True}):
+        with pytest.raises(RuntimeError, match="Storage size calculation overflowed"):
+            torch.empty(1 << 62, **place)
+    for size, stride in [((3,), (1 << 62,)), ((2, 2), (1 << 62, 1 << 62)), ((2,), (1 << 61,))]:
+        with pytest.raises(RuntimeError, match="Storage size calculation overflowed"):
+            torch.empty_strided(size, stride, device="cuda")
+    with pytest.raises(RuntimeError, match="Storage size calculation overflowed"):
+        torch.empty(3).resize_(1 << 62)
     with pytest.raises(TypeError, match="must be tuple of ints"):
         torch.empty("a")
     with pytest.raises(TypeError, match=r"argument 'dtype' must be torch\.dtype, not str"):

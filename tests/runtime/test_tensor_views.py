@@ -264,6 +264,21 @@ def test_views_as_other_dtypes() -> None:
             "requiring a storage size of 28 are out of bounds for storage of size 24",
             lambda t: t.as_strided((3,), (3,)),
         ),
+        (
+            RuntimeError,
+            f"requiring a storage size of {2**64 + 4} are out of bounds",
+            lambda t: t.as_strided((2,), (1 << 62,)),
+        ),
+        (
+            RuntimeError,
+            "requiring a storage size of more than 64 bits can count",
+            lambda t: t.as_strided((3, 2), (1 << 62, 1 << 62)),
+        ),
+        (
+            RuntimeError,
+            "Storage size calculation overflowed",
+            lambda t: t[0, 0].expand(1 << 62).pin_memory(),
+        ),
         (RuntimeError, "Negative strides are not supported", lambda t: t.as_strided((2,), (-1,))),
         (
             RuntimeError,

@@ -74,6 +74,7 @@ pinned = NULL
 initial_max_split_size = <size_t>-1
 initial_fraction = 1.0
 idle_settings = False
+cdef size_t EXABYTE = <size_t>1 << 60
 cdef bint observed = False
 cdef bint published = False  # the driver is told of each block: what a check wants to know
 cdef bint caching = True
@@ -144,7 +145,7 @@ cdef Storage* allocate_device(int device, size_t bytes, CUstream stream) except 
     if bytes == 0:
         return empty_storage(device, False)
     if (_state.initialized and not direct and 0 <= device < _state.device_total
-            and allocators[device] != NULL):
+            and allocators[device] != NULL and bytes < EXABYTE):  # beyond it no free list has a place
         storage = allocators[device].allocate_cached(bytes, stream)
         if storage == NULL:
             storage = allocate_slowly(device, bytes, stream)
@@ -164,7 +165,7 @@ cdef Storage* allocate_slowly(int device, size_t bytes, CUstream stream) except 
     cdef const StackNode* stack = NULL
     cdef AllocationFailure failure
     cdef Block* block
-    if bytes >= (<size_t>1 << 60):
+    if bytes >= EXABYTE:
         from flambeau.runtime import out_of_memory
         raise out_of_memory.beyond_exabyte(device, bytes)
     _state.note_call()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # distutils: language = c++
 """Methods that give another tensor with the same values: ``clone``, ``contiguous``, ``to`` and its kin."""
-from libc.stdint cimport int64_t, uintptr_t
+from libc.stdint cimport INT64_MAX, int64_t, uintptr_t
 
 from flambeau.driver._table cimport CUstream
 from flambeau.runtime cimport _allocator, _dtype, _state
@@ -74,6 +74,9 @@ cdef Tensor _pinned_like(Tensor t, int scalar_type):
     cdef Storage* storage
     cdef Tensor made
     _state.require_initialized()
+    if t.count > INT64_MAX // item_bytes[scalar_type]:  # of a view that repeats elements
+        raise RuntimeError(
+            f"Storage size calculation overflowed: {t.count} elements of {item_bytes[scalar_type]} bytes")
     like_strides(t, strides)
     storage = _allocator.allocate_pinned(<size_t>t.count * item_bytes[scalar_type])
     return adopt_storage(storage, storage.data, scalar_type, t.ndim_, t.sizes, strides)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # distutils: language = c++
 """Sizes and strides as numbers: reading, checking and counting them."""
-from libc.stdint cimport INT64_MAX, int64_t
+from libc.stdint cimport int64_t
 
 cdef extern from *:
     bint __builtin_mul_overflow(int64_t a, int64_t b, int64_t* product) nogil
@@ -35,7 +35,7 @@ cdef int64_t count_of(int ndim, const int64_t* sizes) except -1:
                     f"Trying to create tensor with negative dimension {sizes[i]}: {shape_text(ndim, sizes)}")
     if empty:
         return 0
-    if overflow or n > INT64_MAX // 16:
+    if overflow:
         raise RuntimeError(
             f"a tensor of sizes {shape_text(ndim, sizes)} has more elements than 64 bits can count")
     return n

@@ -82,12 +82,16 @@ cdef int _code_of(object dtype_or_none) except -1:
 
 cdef Tensor _empty(int ndim, const int64_t* sizes, object dtype_or_none, object device, bint pin_memory):
     cdef int code = _code_of(dtype_or_none), index = resolve_device(device)
+    cdef int64_t count
     cdef Storage* storage
     if pin_memory:
         if index >= 0:
             raise RuntimeError("Only dense CPU tensors can be pinned")
         _state.require_initialized()
-        storage = _allocator.allocate_pinned(<size_t>count_of(ndim, sizes) * item_bytes[code])
+        count = count_of(ndim, sizes)
+        if count > INT64_MAX // item_bytes[code]:
+            raise RuntimeError(f"Storage size calculation overflowed with sizes={shape_text(ndim, sizes)}")
+        storage = _allocator.allocate_pinned(<size_t>count * item_bytes[code])
         return adopt_storage(storage, storage.data, code, ndim, sizes, NULL)
     if index >= 0:
         _state.ensure_context(index)
@@ -230,7 +234,8 @@ def resize_(Tensor self, *sizes, memory_format=None):
     cdef int64_t count = count_of(ndim, wanted), kept
     cdef size_t needed = <size_t>count * item_bytes[self.scalar_type]
     cdef Tensor grown
-    if self.storage != NULL and <size_t>(self.data - self.storage.data) + needed <= self.storage.bytes:
+    if (self.storage != NULL and <size_t>count <= self.storage.bytes
+            and <size_t>(self.data - self.storage.data) + needed <= self.storage.bytes):
         set_dims(self, ndim, wanted, NULL)
         return self
     if self.storage != NULL and not self.storage.resizable:

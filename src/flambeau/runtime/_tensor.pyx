@@ -4,7 +4,7 @@
 cimport cython
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_CLEAR
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport INT64_MAX, uintptr_t
 from libc.stdlib cimport free, malloc
 
 from flambeau.runtime cimport _allocator, _dtype, _state
@@ -23,6 +23,10 @@ cdef extern from "flambeau/runtime/_type_slots.hpp" namespace "flambeau":
 
 cdef extern from "flambeau/runtime/_lazy_dict.hpp" namespace "flambeau":
     int add_lazy_dict(object cls, object instance, void* where) except -1
+
+cdef extern from *:
+    bint __builtin_mul_overflow(int64_t a, int64_t b, int64_t* product) nogil
+    bint __builtin_add_overflow(int64_t a, int64_t b, int64_t* sum) nogil
 
 operators = [None] * SLOT_COUNT
 cdef dict _slots = {
@@ -85,8 +89,12 @@ cdef Tensor new_of_class(object cls):
     return <Tensor>new_instance(cls)
 
 
-cdef inline int _allocate(Tensor t, int device, size_t bytes) except -1:
+cdef inline int _allocate(Tensor t, int device, int64_t count) except -1:
+    cdef size_t bytes = <size_t>count * item_bytes[t.scalar_type]
     t.device_index = <int16_t>device
+    if count > INT64_MAX // item_bytes[t.scalar_type]:
+        raise RuntimeError(
+            f"Storage size calculation overflowed: {count} elements of {item_bytes[t.scalar_type]} bytes")
     if bytes == 0:
         return 0
     if device < 0:
@@ -101,21 +109,27 @@ cdef Tensor new_tensor(int device, int scalar_type, int ndim, const int64_t* siz
     cdef Tensor t = Tensor.__new__(Tensor)
     t.scalar_type = <int8_t>scalar_type
     set_dims(t, ndim, sizes, NULL)
-    _allocate(t, device, <size_t>t.count * item_bytes[scalar_type])
+    _allocate(t, device, t.count)
     return t
 
 
 cdef Tensor new_strided(int device, int scalar_type, int ndim, const int64_t* sizes, const int64_t* strides):
     cdef Tensor t = Tensor.__new__(Tensor)
-    cdef int64_t reach = 0
+    cdef int64_t reach = 0, step = 0
+    cdef bint overflow = False
     cdef int i
     t.scalar_type = <int8_t>scalar_type
     set_dims(t, ndim, sizes, strides)
     if t.count:
         for i in range(ndim):
-            reach += (sizes[i] - 1) * strides[i]
-        reach += 1
-    _allocate(t, device, <size_t>reach * item_bytes[scalar_type])
+            overflow |= __builtin_mul_overflow(sizes[i] - 1, strides[i], &step)
+            overflow |= __builtin_add_overflow(reach, step, &reach)
+        overflow |= __builtin_add_overflow(reach, 1, &reach)
+    if overflow:
+        raise RuntimeError(
+            f"Storage size calculation overflowed: sizes {shape_text(ndim, sizes)} with strides "
+            f"{shape_text(ndim, strides)}")
+    _allocate(t, device, reach)
     return t
 
 

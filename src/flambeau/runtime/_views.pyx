@@ -11,6 +11,10 @@ from flambeau.runtime._tensor cimport MAX_DIMS, Tensor, base_of, new_view, set_d
 
 from flambeau.runtime import _tensor as _tensor_module
 
+cdef extern from *:
+    bint __builtin_mul_overflow(int64_t a, int64_t b, int64_t* product) nogil
+    bint __builtin_add_overflow(int64_t a, int64_t b, int64_t* sum) nogil
+
 
 # -- other sizes -----------------------------------------------------------------------------------
 
@@ -236,7 +240,8 @@ def as_strided(Tensor self, size, stride, storage_offset=None):
     cdef int64_t[64] strides
     cdef int ndim = parse_sizes(size, sizes), item = item_bytes[self.scalar_type], i
     cdef int64_t offset = self.storage_offset() if storage_offset is None else storage_offset
-    cdef int64_t reach = 1
+    cdef bint empty = False, beyond = False
+    cdef int64_t reach = 1, step = 0
     cdef int64_t held = 0 if self.storage == NULL else <int64_t>self.storage.bytes
     if parse_sizes(stride, strides) != ndim:
         raise RuntimeError("mismatch in length of strides and shape")
@@ -245,14 +250,18 @@ def as_strided(Tensor self, size, stride, storage_offset=None):
             raise RuntimeError(
                 "as_strided: Negative strides are not supported at the moment, got strides: "
                 f"{shape_text(ndim, strides)}")
-        reach = 0 if sizes[i] == 0 or reach == 0 else reach + (sizes[i] - 1) * strides[i]
+        empty |= sizes[i] == 0
+        beyond |= __builtin_mul_overflow(sizes[i] - 1, strides[i], &step)
+        beyond |= __builtin_add_overflow(reach, step, &reach)
     if offset < 0:
         raise RuntimeError(f"Tensor: invalid storage offset {offset}")
-    if reach and (offset + reach) * item > held:
+    beyond |= __builtin_add_overflow(reach, offset, &reach)
+    if not empty and (beyond or reach > held // item):
         raise RuntimeError(
             f"setStorage: sizes {shape_text(ndim, sizes)}, strides {shape_text(ndim, strides)}, storage offset "
-            f"{offset}, and itemsize {item} requiring a storage size of {(offset + reach) * item} are out of "
-            f"bounds for storage of size {held}")
+            f"{offset}, and itemsize {item} requiring a storage size of "
+            f"{'more than 64 bits can count' if beyond else item * <object>reach} are out of bounds for storage of "
+            f"size {held}")
     return new_view(self, offset - <int64_t>self.storage_offset(), ndim, sizes, strides)
 
 
