@@ -95,6 +95,12 @@ def test_pinning_before_the_first_use_really_pins() -> None:
     """)
 
 
+def test_no_bytes_are_not_pinned() -> None:
+    for empty in (torch.empty(0).pin_memory(), torch.empty(3, 0, pin_memory=True)):
+        assert empty.numel() == 0
+        assert not empty.is_pinned()
+
+
 @needs_no_driver
 def test_without_a_device_there_are_zeros_and_reasons() -> None:
     run_script(
@@ -386,7 +392,7 @@ def test_memory_by_address_belongs_to_a_device_and_a_stream() -> None:
 
 def test_bad_arguments_of_memory_by_address() -> None:
     for size in (-1, "a", 1.5):
-        with pytest.raises(ValueError, match="size"):
+        with pytest.raises(ValueError, match="Invalid memory size"):
             pointer_of(size)
     with pytest.raises(TypeError, match="Invalid type for stream argument"):
         pointer_of(1, stream="x")

@@ -75,6 +75,7 @@ SYNCHRONIZING = {
     "selection by a mask": lambda x, p: x[x > 0],
     "masked_select": lambda x, p: x.masked_select(x > 0),
     "unique": lambda x, p: x.unique(),
+    "bincount": lambda x, p: torch.bincount(x.to(torch.int64)),
     "repeat_interleave": lambda x, p: x.repeat_interleave(x.to(torch.int64)),
 }
 SILENT = {
@@ -87,6 +88,9 @@ SILENT = {
     "copy in without blocking": lambda x, p: x.copy_(p, non_blocking=True),
     "copy out without blocking": lambda x, p: p.copy_(x, non_blocking=True),
     "full": lambda x, p: torch.full((3,), 2.0, device="cuda"),
+    "Event.query": lambda x, p: torch.cuda.current_stream().record_event().query(),
+    "randperm": lambda x, p: torch.randperm(9, device="cuda"),
+    "multinomial": lambda x, p: torch.multinomial(x, 2),
     "assignment by a mask": lambda x, p: x.__setitem__(x > 0, 1.0),
     "assignment of a number": lambda x, p: x.__setitem__(0, 3.0),
     "to the host without blocking": lambda x, p: x.to("cpu", non_blocking=True),

@@ -238,6 +238,15 @@ def test_reading_a_value_names_the_call(ones: Any) -> None:
     assert "test_graphs.py" in str(error)
 
 
+def test_the_call_itself_fails_too(ones: Any) -> None:
+    def work() -> None:
+        with pytest.raises(cuda.AcceleratorError) as caught:
+            (ones + 1).sum().item()
+        assert caught.value.error_code == 900
+
+    assert broken(work).error_code == 900
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -423,6 +432,29 @@ def test_other_threads_and_thread_local_captures(ones: Any) -> None:
     assert seen == [True]
     g.replay()
     assert b[0].item() == 2
+
+
+def test_relaxed_captures_may_ask_but_not_wait(ones: Any) -> None:
+    side = cuda.Stream()
+    g, b = captured(lambda: (ones + 1, side.query()), capture_error_mode="relaxed")
+    g.replay()
+    assert (b[0][0].item(), b[1]) == (2, True)
+    assert broken(lambda: (ones + 1).sum().item(), capture_error_mode="relaxed").error_code == 900
+
+
+@pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
+def test_other_threads_may_allocate(ones: Any, mode: str) -> None:
+    def work() -> Any:
+        b = ones + 1
+        other = in_thread(lambda: torch.empty(300 << 20, dtype=torch.uint8, device="cuda"))
+        assert pool_of(other) == [(0, 0)]
+        return b * 2
+
+    gc.collect()
+    cuda.empty_cache()
+    g, b = captured(work, capture_error_mode=mode)
+    g.replay()
+    assert b[0].item() == 4
 
 
 def test_what_is_allowed(ones: Any) -> None:
@@ -701,6 +733,46 @@ def test_generators_join_by_themselves(generator: Any, schedule: str) -> None:
     generator.manual_seed(3)
     for drawn in (first, second):
         assert torch.equal(drawn, torch.rand(8, device="cuda", generator=generator))
+
+
+def test_graphs_share_a_generator(generator: Any) -> None:
+    def draw(*counts: int) -> list[Any]:
+        return [torch.rand(n, device="cuda", generator=generator) for n in counts]
+
+    first, a = captured(lambda: draw(10))
+    second, b = captured(lambda: draw(5, 5))
+    generator.manual_seed(5)
+    drawn = []
+    for g, made in ((first, a), (second, b), (first, a)):
+        g.replay()
+        drawn += [x.tolist() for x in made]
+    assert generator.get_offset() == 16
+    generator.manual_seed(5)
+    assert drawn == [x.tolist() for x in draw(10, 5, 5, 10)]
+
+
+def test_seeding_all_devices_in_a_capture() -> None:
+    torch.manual_seed(7)
+    g = cuda.CUDAGraph()
+    with cuda.graph(g):
+        x = torch.rand(8, device="cuda")
+        for seed in (cuda.manual_seed, cuda.manual_seed_all, torch.manual_seed):
+            seed(7)
+            with pytest.raises(RuntimeError, match="only if new seed is the same"):
+                seed(8)
+        assert cuda.initial_seed() == 7
+        assert cuda.get_rng_state().tolist()[:9] == [7, *[0] * 8]
+        for call in (
+            cuda.seed,
+            lambda: cuda.set_rng_state(torch.zeros(16, dtype=torch.uint8)),
+            lambda: cuda.default_generators[0].set_offset(4),
+        ):
+            with pytest.raises(RuntimeError, match="during CUDA graph capture"):
+                call()
+    torch.manual_seed(7)
+    g.replay()
+    torch.manual_seed(7)
+    assert torch.equal(x, torch.rand(8, device="cuda"))
 
 
 def test_graphs_without_random_numbers_leave_the_offset(ones: Any) -> None:

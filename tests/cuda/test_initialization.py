@@ -140,6 +140,26 @@ assert in_child(lambda: torch.cuda.{call}) == 7
     assert "Cannot re-initialize CUDA in forked subprocess" in done.stdout
 
 
+def test_memory_questions_after_a_fork() -> None:
+    done = run_script(
+        FORK
+        + """
+x = torch.ones(1000, device="cuda")
+books = torch.cuda.memory_snapshot()
+def ask():
+    c = torch.cuda
+    assert c.memory_allocated() == 0 == c.memory_reserved() and c.memory_stats() == {}
+    assert c.empty_cache() is None
+    assert c.memory_snapshot() == books
+    assert books[0]["allocated_size"] == 4096
+assert in_child(ask) == 0
+assert torch.cuda.memory_allocated() == 4096
+assert in_child(torch.cuda.memory_summary) == 7
+"""
+    )
+    assert "Cannot re-initialize CUDA in forked subprocess" in done.stdout
+
+
 def test_counting_devices_leaves_the_process_fit_to_fork() -> None:
     run_script(
         FORK

@@ -51,6 +51,14 @@ def test_ids_count_from_one() -> None:
         from flambeau.runtime import _allocator_pools
         assert [_allocator_pools.new_graph_id() for _ in range(2)] == [(1, 0), (2, 0)]
     """)
+    run_script("""
+        x = torch.ones(3, device="cuda")
+        graphs = [torch.cuda.CUDAGraph() for _ in range(2)]
+        for g in graphs:
+            with torch.cuda.graph(g):
+                y = x + 1
+        assert [g.pool() for g in graphs] == [(1, 0), (2, 0)]
+    """)
 
 
 def test_a_pool_keeps_its_memory_to_itself() -> None:
