@@ -75,6 +75,25 @@ def test_the_scale_doubles_after_enough_clean_steps_and_counts_anew_after_an_ove
     assert scales == [2.0, 2.0, 1.0, 1.0, 1.0, 2.0, 2.0]
 
 
+def test_two_thousand_clean_steps_double_the_scale(gpu):
+    scaler = GradScaler()
+    scaler.scale(torch.ones((), device=gpu))
+    assert scaler.state_dict() == {
+        "scale": 65536.0,
+        "growth_factor": 2.0,
+        "backoff_factor": 0.5,
+        "growth_interval": 2000,
+        "_growth_tracker": 0,
+    }
+    scaler.load_state_dict({**scaler.state_dict(), "_growth_tracker": 1998})
+    scales = []
+    for _ in range(3):
+        scaler.step(Descent(parameter_with([1.0], gpu)))
+        scaler.update()
+        scales.append(scaler.get_scale())
+    assert scales == [65536.0, 131072.0, 131072.0]
+
+
 def test_the_scale_never_grows_to_infinity(gpu):
     scaler = GradScaler(init_scale=3e38, growth_interval=1)
     scaler.scale(torch.ones((), device=gpu))

@@ -96,6 +96,18 @@ def test_complex_stays_complex() -> None:
     assert copies[1].tolist() == joined.tolist() == x.tolist()
 
 
+def test_sums_of_complex_tensors_are_complex() -> None:
+    x = [flambeau.tensor([1 + 2j, -1j], dtype=flambeau.complex64, device=i) for i in (0, 1)]
+    total = comm.reduce_add(x, 1)
+    assert (total.dtype, total.device.index) == (flambeau.complex64, 1)
+    assert total.tolist() == [2 + 4j, -2j]
+    pairs = comm.reduce_add_coalesced([[t, t * 2] for t in x], 0)
+    assert lists(pairs) == [[2 + 4j, -2j], [4 + 8j, -4j]]
+    _, copies = comm.broadcast_coalesced([x[0], x[0] * 2], [0, 1])
+    assert [t.dtype for t in copies] == [flambeau.complex64] * 2
+    assert lists(copies) == [[1 + 2j, -1j], [2 + 4j, -2j]]
+
+
 # -- broadcast_coalesced -------------------------------------------------------------------------
 
 

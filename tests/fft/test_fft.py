@@ -125,6 +125,33 @@ def test_plans_are_kept_in_order_of_use(gpu: Any) -> None:
     assert cache.max_size == 4096
 
 
+def test_the_plan_that_was_not_used_for_longest_goes_first(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flambeau import driver
+
+    cache, library = torch.backends.cuda.cufft_plan_cache, driver.current().libraries.fft
+    plan, made = library.plan, 0
+
+    def counted(transform: Any) -> Any:
+        nonlocal made
+        made += 1
+        return plan(transform)
+
+    monkeypatch.setattr(library, "plan", counted)
+    cache.clear()
+    before, cache.max_size = cache.max_size, 2
+    counts = []
+    try:
+        for n in (8, 9, 8, 10, 8, 9):
+            F.fft(torch.ones(n, device=gpu, dtype=torch.complex64))
+            counts.append(made)
+    finally:
+        cache.max_size = before
+    assert counts == [1, 2, 2, 3, 3, 4]
+    assert cache.size == 2
+
+
 def test_transforms_are_captured(gpu: Any) -> None:
     x = torch.ones(8, device=gpu, dtype=torch.complex64)
     F.fft(x)

@@ -236,6 +236,19 @@ def test_small_floats_never_reach_the_upper_bound(generator: Generator, dtype: A
     assert values.min().item() == 0  # what would round to 1 becomes the lower bound
 
 
+@pytest.mark.parametrize(("low", "high"), [(1, 3), (-2, -1)])
+def test_the_upper_bound_becomes_the_lower(generator: Generator, low: int, high: int) -> None:
+    """In half precision many sums round up to the end of the range."""
+    n = 50_000
+    found = torch.empty(n, dtype=torch.float16, **GPU).uniform_(low, high, generator=generator)
+    exact = Stream(SEED).floats(n).astype(np.float64) * (high - low) + low
+    expected = exact.astype(np.float32).astype(np.float16)
+    at_the_end = expected == high
+    assert at_the_end.any()
+    expected[at_the_end] = low
+    check(found, expected)
+
+
 def test_an_empty_range_gives_its_bound(generator: Generator) -> None:
     assert torch.empty(5, **GPU).uniform_(2.5, 2.5, generator=generator).tolist() == [2.5] * 5
     assert torch.empty(5, **GPU).uniform_(**{"from": 1, "to": 1}).tolist() == [1.0] * 5

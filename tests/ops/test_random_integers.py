@@ -75,6 +75,19 @@ def test_all_of_64_bits(generator: Generator, dtype: str) -> None:
     assert torch.equal(found.cpu(), words.to(of))
 
 
+@pytest.mark.parametrize("end", [None, 2**31])
+def test_all_of_32_bits(generator: Generator, end: int | None) -> None:
+    made = torch.empty(1000, dtype=torch.int32, **GPU)
+    if end is None:
+        made.random_(-(2**31), None, generator=generator)
+    else:
+        made = torch.randint(-(2**31), end, (1000,), dtype=torch.int32, generator=generator, **GPU)
+    expected = Stream(SEED).integers(1000, -(2**31), 2**31)
+    np.testing.assert_array_equal(made.cpu().numpy(), expected)
+    assert expected.min() < -(2**30)
+    assert expected.max() > 2**30
+
+
 @pytest.mark.parametrize(("dtype", "last"), [("int8", 127), ("uint8", 255), ("int16", 2**15 - 1)])
 def test_up_to_the_greatest(generator: Generator, dtype: str, last: int) -> None:
     found = torch.empty(20000, dtype=getattr(torch, dtype), **GPU)

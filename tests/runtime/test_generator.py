@@ -95,6 +95,17 @@ def test_many_normal_numbers_come_in_chunks(n: int, dtype: str) -> None:
     assert np.abs(found - v).max() < (6e-7 if dtype == "float32" else 1e-14)
 
 
+def test_a_kept_sine_outlives_numbers_in_chunks() -> None:
+    g, twister = torch.Generator().manual_seed(3), Twister(3)
+    for n in (10, 5):
+        found = torch.randn(n, dtype=torch.float64, generator=g).numpy()
+        np.testing.assert_allclose(found, drawn(twister.normal, n), rtol=1e-14)
+    torch.randn(20, generator=g)
+    drawn(twister.unit, 20 + 16)
+    found = torch.randn(3, dtype=torch.float64, generator=g).numpy()
+    np.testing.assert_allclose(found, drawn(twister.normal, 3), rtol=1e-14)
+
+
 def test_other_distributions() -> None:
     g, twister = torch.Generator().manual_seed(3), Twister(3)
     x = torch.empty(50, dtype=torch.float64)

@@ -86,9 +86,7 @@ def caching_allocator_alloc(
             f"of an existing stream; got {type(stream).__name__}"
         )
     if not isinstance(size, SupportsIndex) or int(size) < 0:
-        raise ValueError(
-            f"Invalid memory size {size!r}: it is a number of bytes, an int from 0 up"
-        )
+        raise ValueError(f"Invalid memory size {size!r}: it is a number of bytes, an int from 0 up")
     return _allocator.raw_alloc(int(size), index, pointer)
 
 
