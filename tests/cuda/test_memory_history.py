@@ -205,6 +205,37 @@ def test_a_shortage_is_in_the_trace() -> None:
     assert entry["frames"][0]["name"] == "of_bytes"
 
 
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_named_ranges_are_noted(everywhere: bool) -> None:
+    def ranges() -> list[tuple[str, str, int]]:
+        entries = m._snapshot()["external_annotations"]
+        assert [e["time_us"] for e in entries] == sorted(e["time_us"] for e in entries)
+        return [(e["stage"], e["name"], e["device"]) for e in entries]
+
+    def work() -> None:
+        with torch.profiler.record_function("elsewhere"):
+            pass
+
+    m._record_memory_history(max_entries=6, global_record_annotations=everywhere)
+    with torch.profiler.record_function("step"):
+        x = of_bytes(1)
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    inner = [("START", "elsewhere", 0), ("END", "elsewhere", 0)] if everywhere else []
+    seen = [("START", "step", 0), *inner, ("END", "step", 0)]
+    assert ranges() == seen
+    for _ in range(2):
+        with torch.profiler.record_function("more"):
+            pass
+    assert ranges() == [*seen, *[("START", "more", 0), ("END", "more", 0)] * 2][-6:]
+    m._record_memory_history(None)
+    with torch.profiler.record_function("off"):
+        pass
+    assert ranges() == []
+    assert x.numel() == 1
+
+
 def test_a_thread_may_add_a_text() -> None:
     m._record_memory_history()
     m._set_memory_metadata({"step": 1, "part": "a"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flambeau.cuda import _memory_ranges
 from flambeau.cuda._memory_pool import pool_snapshot
 from flambeau.runtime import (
     _allocator,
@@ -67,7 +68,8 @@ def _record_memory_history(enabled: Any = "all", *args: Any, **kwargs: Any) -> N
     compile_context
         Accepted as in torch; there are no compilations to name.
     global_record_annotations
-        Accepted as in torch; ranges of a profiler would show in the snapshot.
+        Whether the ranges of ``torch.profiler.record_function`` in all threads show in the
+        snapshot, or those of the calling thread alone.
     skip_actions
         Actions of which no entry is made, such as ``["free_requested"]``.
     record_pinned_host_memory
@@ -116,7 +118,9 @@ def _record_memory_history_impl(
     _allocator.check_native("memory histories")
     if enabled is None:
         _allocator_history.stop(cuda=record_cuda)
+        _memory_ranges.stop()
         return
+    _memory_ranges.start(most, every_thread=global_record_annotations, clear=clear_history)
     _allocator_history.record(
         context,
         1 if enabled == "state" else most,
@@ -151,9 +155,9 @@ def _record_memory_history_legacy(
         Whether to keep the stacks of memory that is held, and of allocations in the trace.
     trace_alloc_max_entries
         How many entries to keep.
-    device, record_context_cpp, compile_context, global_record_annotations
+    device, record_context_cpp, compile_context
         Accepted as in torch.
-    clear_history, skip_actions, record_pinned_host_memory, record_cuda
+    clear_history, global_record_annotations, skip_actions, record_pinned_host_memory, record_cuda
         As for `_record_memory_history`.
     """
     context = None
@@ -249,7 +253,8 @@ def _snapshot(
     -------
     dict
         ``segments`` as `memory_snapshot`, ``device_traces`` (a list of entries for each device,
-        oldest first), ``allocator_settings``, ``external_annotations``, ``host_segments`` and
+        oldest first), ``allocator_settings``, ``external_annotations`` (the begin and the end of
+        each named range: ``stage``, ``name``, ``device`` and ``time_us``), ``host_segments`` and
         ``host_traces``.
     """
     known: dict[Any, Any] = {}
@@ -260,7 +265,7 @@ def _snapshot(
         "segments": segments,
         "device_traces": _allocator_history.traces(known) if ready else [],
         "allocator_settings": _allocator_settings.describe(),
-        "external_annotations": [],
+        "external_annotations": _memory_ranges.entries(),
         "host_segments": _memory_stats.host_snapshot_raw(known),
         "host_traces": _allocator_history.host_traces(known),
     }

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["record_function"]
 
+listeners: list[Callable[[str, str], None]] = []
+"""Who else is told of ranges: ``"START"`` or ``"END"``, and the name."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -23,7 +26,7 @@ R = TypeVar("R")
 class record_function:  # noqa: N801 - torch's name
     """Context manager and decorator: name a stretch of host time in profiles.
 
-    Without a profiler that records, it does nothing.
+    Without a profiler or a memory history that records, it does nothing.
 
     Parameters
     ----------
@@ -54,6 +57,8 @@ class record_function:  # noqa: N801 - torch's name
             for recorder in _recorder.recorders:
                 span = recorder.open_span(self.name, arguments=self.args)
                 self._spans.append((recorder, span))
+        for listener in listeners:
+            listener("START", self.name)
         return self
 
     def __exit__(
@@ -62,6 +67,8 @@ class record_function:  # noqa: N801 - torch's name
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        for listener in listeners:
+            listener("END", self.name)
         while self._spans:
             recorder, span = self._spans.pop()
             recorder.close_span(span)
