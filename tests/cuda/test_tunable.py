@@ -199,6 +199,20 @@ def test_untuned_products_are_listed_once_and_tuned_later(tmp_path: Path) -> Non
         tunable.tune_gemm_in_file("tunableop_untuned0.csv")
 
 
+def test_products_of_other_programs_are_tuned(tmp_path: Path) -> None:
+    lines = [
+        "GemmTunableOp_float_NN,nn_48_64_32_ld_48_32_48",
+        "GemmStridedBatchedTunableOp_float_NN,nn_48_64_32_B_3_ld_48_32_48",
+        "GemmAndBiasTunableOp_float_TN,tn_16_64_32_ld_32_32_16",
+        "GemmTunableOp_float_NN,nn_48_64_32_ld_48_32_48",
+    ]
+    (tmp_path / "u.csv").write_text("\n".join(lines))
+    tunable.enable()
+    tunable.tune_gemm_in_file("u.csv")
+    assert {",".join(one[:2]) for one in tunable.get_results()} >= set(lines)
+    assert len(tunable.get_results()) == len({one[:2] for one in tunable.get_results()})
+
+
 def test_lines_that_cannot_be_tuned_warn(tmp_path: Path) -> None:
     (tmp_path / "u.csv").write_text("GemmTunableOp_float_NN,nn_1_64_32_ld_1_32_1\n")
     tunable.enable()
