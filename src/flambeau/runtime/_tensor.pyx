@@ -92,7 +92,7 @@ cdef Tensor new_of_class(object cls):
 cdef inline int _allocate(Tensor t, int device, int64_t count) except -1:
     cdef size_t bytes = <size_t>count * item_bytes[t.scalar_type]
     t.device_index = <int16_t>device
-    if count > INT64_MAX // item_bytes[t.scalar_type]:
+    if count > INT64_MAX // 16 and count > INT64_MAX // item_bytes[t.scalar_type]:
         raise RuntimeError(
             f"Storage size calculation overflowed: {count} elements of {item_bytes[t.scalar_type]} bytes")
     if bytes == 0:

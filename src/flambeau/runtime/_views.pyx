@@ -256,7 +256,7 @@ def as_strided(Tensor self, size, stride, storage_offset=None):
     if offset < 0:
         raise RuntimeError(f"Tensor: invalid storage offset {offset}")
     beyond |= __builtin_add_overflow(reach, offset, &reach)
-    if not empty and (beyond or reach > held // item):
+    if not empty and (beyond or reach > held or reach * item > held):
         raise RuntimeError(
             f"setStorage: sizes {shape_text(ndim, sizes)}, strides {shape_text(ndim, strides)}, storage offset "
             f"{offset}, and itemsize {item} requiring a storage size of "
