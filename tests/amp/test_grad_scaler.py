@@ -202,3 +202,25 @@ def test_the_older_name_warns(gpu):
         scaler = torch.cuda.amp.GradScaler(init_scale=2.0)
     assert scaler.scale(torch.ones(1, device=gpu)).tolist() == [2.0]
     assert torch.cuda.amp.amp_definitely_not_available() is False
+
+
+@pytest.mark.parametrize("make", [GradScaler, torch.cuda.amp.GradScaler])
+@pytest.mark.filterwarnings("ignore:.*GradScaler:FutureWarning")
+def test_factors_set_later_count_from_the_next_update(make, gpu):
+    scaler = make(init_scale=64.0)
+    assert (scaler.get_growth_factor(), scaler.get_backoff_factor()) == (2.0, 0.5)
+    assert scaler.get_growth_interval() == 2000
+    scaler.set_growth_factor(4.0)
+    scaler.set_backoff_factor(0.25)
+    scaler.set_growth_interval(1)
+    scaler.scale(torch.ones((), device=gpu))
+    scales = []
+    for gradient in (1.0, math.inf, 1.0):
+        scaler.step(Descent(parameter_with([gradient], gpu)))
+        scaler.update()
+        scales.append(scaler.get_scale())
+    assert scales == [256.0, 64.0, 256.0]
+    assert (scaler.get_growth_factor(), scaler.get_backoff_factor()) == (4.0, 0.25)
+    saved = scaler.state_dict()
+    assert (saved["growth_factor"], saved["backoff_factor"]) == (4.0, 0.25)
+    assert saved["growth_interval"] == scaler.get_growth_interval() == 1

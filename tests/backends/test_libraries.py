@@ -169,5 +169,46 @@ def test_attention_kinds() -> None:
     with pytest.warns(UserWarning, match="not part of flambeau"):
         assert not CUDA.can_use_flash_attention(parameters, debug=True)
     assert not CUDA.can_use_cudnn_attention(parameters)
+    assert not CUDA.can_use_efficient_attention(parameters)
     assert not CUDA.is_flash_attention_available()
+    assert not CUDA.is_ck_sdpa_available()
     assert CUDA.is_built()
+
+
+@pytest.mark.parametrize("kind", ["flash", "mem_efficient", "math", "cudnn"])
+def test_each_kind_of_attention_has_a_switch_of_its_own(kind: str) -> None:
+    kinds = ("flash", "mem_efficient", "math", "cudnn")
+    switch = getattr(CUDA, f"enable_{kind}_sdp")
+    try:
+        switch(False)
+        assert [k for k in kinds if not getattr(CUDA, f"{k}_sdp_enabled")()] == [kind]
+    finally:
+        switch(True)
+    assert getattr(CUDA, f"{kind}_sdp_enabled")()
+
+
+def test_attention_in_half_precision_may_be_allowed_to_sum_so() -> None:
+    assert not CUDA.fp16_bf16_reduction_math_sdp_allowed()
+    try:
+        CUDA.allow_fp16_bf16_reduction_math_sdp(True)
+        assert CUDA.fp16_bf16_reduction_math_sdp_allowed()
+    finally:
+        CUDA.allow_fp16_bf16_reduction_math_sdp(False)
+    assert not CUDA.fp16_bf16_reduction_math_sdp_allowed()
+
+
+def test_the_preference_of_other_makers_libraries() -> None:
+    assert str(CUDA.preferred_rocm_fa_library()) == "_ROCmFABackend.Default"
+    with pytest.raises(RuntimeError, match=r"Unknown input value\. Choose from"):
+        CUDA.preferred_rocm_fa_library("nothing")
+
+
+def test_switches_of_products_are_one_object() -> None:
+    assert isinstance(CUDA.matmul, CUDA.cuBLASModule)
+    assert CUDA.matmul.prefer_cublaslt_grouped_gemm is False
+    CUDA.cuBLASModule().allow_fp16_reduced_precision_reduction = False
+    assert not CUDA.matmul.allow_fp16_reduced_precision_reduction
+    with pytest.raises(AttributeError, match="allow_everything"):
+        CUDA.matmul.allow_everything = True
+    with pytest.raises(AttributeError, match="allow_everything"):
+        _ = CUDA.matmul.allow_everything

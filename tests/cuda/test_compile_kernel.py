@@ -231,6 +231,7 @@ def test_compiled_code_can_be_loaded_by_hand(gpu: Any) -> None:
     assert name == "scale"
     x, y = floats(1, 2), floats(0, 0)
     module = _utils._cuda_load_module(image)
+    assert isinstance(module, _utils._CudaModule)
     assert module.scale is module.scale
     module.scale(1, 32, [x, y, 2, 3.0])
     assert y.tolist() == [3, 6]

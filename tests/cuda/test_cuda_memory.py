@@ -402,3 +402,11 @@ def test_bad_arguments_of_memory_by_address() -> None:
         pointer_of(1, device=99)
     with pytest.raises(RuntimeError, match="invalid device pointer"):
         torch.cuda.caching_allocator_delete(12345)
+
+
+def test_the_allocator_of_pinned_memory_is_one_object() -> None:
+    run_script("""
+        first = torch.cuda.memory._host_allocator()
+        assert isinstance(first, int) and first != 0 and torch.cuda.is_initialized()
+        assert torch.cuda.memory._host_allocator() == first
+    """)

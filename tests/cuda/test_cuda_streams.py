@@ -260,3 +260,23 @@ def test_query_and_synchronize_see_the_stream_alone() -> None:
     with torch.cuda.device(1):
         busy.synchronize()
     assert busy.query() is True
+
+
+@needs_two
+def test_numbers_make_a_stream_and_its_device_current() -> None:
+    side = torch.cuda.Stream(1)
+    before = torch.cuda.current_stream()
+    try:
+        torch.cuda._set_stream_by_id(side.stream_id, side.device_index, side.device_type)
+        assert torch.cuda.current_device() == 1
+        assert torch.cuda.current_stream() == side
+        assert torch.cuda.current_stream(0) == before
+    finally:
+        torch.cuda.set_stream(torch.cuda.default_stream(1))
+        torch.cuda.set_stream(before)
+    assert torch.cuda.current_stream() == before
+    with pytest.raises((RuntimeError, ValueError)):
+        torch.cuda._set_stream_by_id(0, torch.cuda.device_count(), 1)
+    with pytest.raises((RuntimeError, ValueError)):
+        torch.cuda._set_stream_by_id(0, 0, 0)  # a stream of the host
+    assert torch.cuda.current_stream() == before

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import flambeau as torch
+from flambeau.cuda import _graph_annotations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -189,3 +190,25 @@ def test_backward_of_marked_operations(gpu: Any) -> None:
     assert backward
     assert all((one["name"], one["n"], one["k"]) == ("wave", 1, 2) for one in backward)
     assert {"name": "around", "k": 2} in found
+
+
+def test_marks_of_streams_name_a_lane(ones: Any) -> None:
+    g = kept()
+    lane = _graph_annotations.get_stream_for_pg("a group of these tests")
+    with cuda.graph(g, enable_annotations=True), notes.mark_kernels("outer"):
+        a = ones + 1
+        with _graph_annotations.mark_stream(lane, {"name": "sum", "size": 4}):
+            b = a + 1
+        with _graph_annotations.mark_stream(7, "plain"):
+            _ = b + 1
+    g.instantiate()
+    assert of_graph(g) == [
+        {"name": "outer"},
+        {"name": "sum", "size": 4, "stream": lane},
+        {"name": "plain", "stream": 7},
+    ]
+    with (
+        pytest.raises(ValueError, match="stream"),
+        _graph_annotations.mark_stream(7, {"stream": 8}),
+    ):
+        pass

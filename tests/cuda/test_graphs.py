@@ -870,3 +870,26 @@ def test_many_replays_are_cheap(ones: Any) -> None:
         cuda.synchronize()
     assert ones[0].item() == 202
     assert took < 1
+
+
+def test_a_capture_may_end_in_two_parts(ones: Any) -> None:
+    g, stream = cuda.CUDAGraph(), cuda.Stream()
+    cuda.synchronize()
+    with cuda.stream(stream):
+        g.capture_begin()
+        b = ones + 1
+        g.capture_end_pre()
+        assert not cuda.is_current_stream_capturing()
+        assert g.raw_cuda_graph()
+        g.instantiate()
+        g.capture_end_post()
+    with pytest.raises(RuntimeError, match="No cudaGraph_t is available"):
+        g.raw_cuda_graph()
+    ones.fill_(4)
+    g.replay()
+    assert b[0].item() == 5
+
+
+def test_the_first_part_of_an_end_needs_a_capture() -> None:
+    with pytest.raises(RuntimeError, match="capture_begin"):
+        cuda.CUDAGraph().capture_end_pre()

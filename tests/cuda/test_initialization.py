@@ -48,6 +48,19 @@ def test_init_can_be_forced_and_repeated() -> None:
     """)
 
 
+def test_the_private_name_of_init_runs_what_is_queued() -> None:
+    run_script("""
+        ran = []
+        torch.cuda._lazy_call(lambda: ran.append(1))
+        assert ran == []
+        torch.cuda._lazy_init()
+        torch.cuda._lazy_init()
+        assert ran == [1] and torch.cuda.is_initialized()
+        torch.cuda._lazy_call(lambda: ran.append(2))
+        assert ran == [1, 2]
+    """)
+
+
 def test_device_minus_one_needs_no_initialisation_and_none_does() -> None:
     run_script("""
         with torch.cuda.device(-1) as entered:

@@ -374,3 +374,22 @@ def test_threads_record_while_snapshots_are_taken() -> None:
     for thread in threads:
         thread.join()
     assert errors == []
+
+
+@pytest.mark.parametrize("stacks", [False, True])
+def test_older_flags(stacks: bool) -> None:
+    m._record_memory_history_legacy(
+        True, trace_alloc_max_entries=2, trace_alloc_record_context=stacks, clear_history=True
+    )
+    held = [of_bytes(size * MIB) for size in (13, 14, 15)]
+    newest = trace()  # itself an entry of the next one
+    assert [entry["action"] for entry in newest] == ["segment_alloc", "alloc"]
+    assert newest[-1]["size"] == held[-1].numel()
+    assert bool(newest[-1].get("frames")) == stacks
+    assert block_of(held[0])["frames"]
+    m._record_memory_history_legacy(False)
+    before = trace()
+    held.append(of_bytes(30 * MIB))
+    assert trace() == before
+    with pytest.raises(RuntimeError, match="record_pinned_host_memory"):
+        m._record_memory_history_legacy(False, record_pinned_host_memory=True)

@@ -249,6 +249,19 @@ def test_observers_hear_of_it_before_it_is_raised() -> None:
     assert len(heard) == 2
 
 
+def test_observers_can_be_attached_under_the_name_of_torchs_module() -> None:
+    import flambeau._C
+
+    heard: list[tuple[int, ...]] = []
+    observer = lambda *figures: heard.append(figures)  # noqa: E731
+    flambeau._C._cuda_attach_out_of_memory_observer(observer)
+    try:
+        fail(2 << 20)
+    finally:
+        m._detach_out_of_memory_observer(observer)
+    assert [figures[:2] for figures in heard] == [(0, 2 << 40)]
+
+
 def test_what_an_observer_raises_is_raised() -> None:
     def observer(*figures: int) -> None:
         raise KeyError("mine")

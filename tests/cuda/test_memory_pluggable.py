@@ -279,3 +279,19 @@ def test_python_functions_may_allocate() -> None:
         (20 * MIB, 0, 0), (30 * MIB, 0, 0), (30 * MIB, 0, 0), (region, 20 * MIB, 0, 0),
     ]  # fmt: skip
     c.caching_allocator_delete(region)
+
+
+def test_a_holder_without_functions_stands_for_flambeaus_own() -> None:
+    holder = c.memory._CUDAAllocator(None)
+    assert holder.allocator() is None
+    assert issubclass(c.CUDAPluggableAllocator, c.memory._CUDAAllocator)
+    run_script("""
+        for wrong in (torch.cuda.memory._CUDAAllocator(None), None, "library.so"):
+            try:
+                torch.cuda.change_current_allocator(wrong)
+            except TypeError as error:
+                assert "CUDAPluggableAllocator" in str(error)
+            else:
+                raise AssertionError(wrong)
+        assert torch.cuda.get_allocator_backend() == "native"
+    """)

@@ -75,3 +75,13 @@ def test_public_names_say_that_they_are_flambeau_cuda_s() -> None:
         module = getattr(found, "__module__", None)
         assert not (module or "").startswith("flambeau.cuda._"), (name, module)
         assert not (module or "").startswith("flambeau.runtime"), (name, module)
+
+
+def test_what_is_there_is_said_truly(gpu: Any) -> None:
+    cuda = flambeau.cuda
+    assert cuda.has_half is True
+    x = flambeau.full((4,), 0.1, dtype=flambeau.float16, device=gpu)
+    assert (x + x).dtype is flambeau.float16
+    assert cuda.has_magma is False
+    with pytest.raises(RuntimeError, match="MAGMA"):
+        flambeau.backends.cuda.preferred_linalg_library("magma")

@@ -531,3 +531,107 @@ class TestCost:
 
 def test_actions_have_torchs_numbers():
     assert [a.value for a in ProfilerAction] == [0, 1, 2, 3, 4]
+
+
+class TestTracesByHand:
+    def test_json_and_names_of_traces(self, gpu, tmp_path):
+        names = iter(["first", "second"])
+        prof = profile()
+        prof.set_custom_trace_id_callback(lambda: next(names))
+        assert prof.get_trace_id() is None
+        for name in ("first", "second"):
+            with prof:
+                prof.add_metadata_json("layers", '[{"width": 4}, 2]')
+                torch.ones(4, device=gpu)
+            trace = exported(prof, tmp_path / "t.json")
+            assert trace["trace_id"] == prof.get_trace_id() == name
+            assert trace["layers"] == [{"width": 4}, 2]
+        with pytest.raises(ValueError, match="Expecting"):
+            prof.add_metadata_json("layers", "four")
+
+    def test_what_is_prepared_is_not_recorded(self, gpu):
+        x = torch.ones(4, device=gpu)
+        prof = profile()
+        prof.prepare_trace()
+        x.mul(2)
+        prof.start_trace()
+        x.add(1)
+        prof.stop_trace()
+        names = {e.name for e in prof.events()}
+        assert "aten::add" in names
+        assert "aten::mul" not in names
+        prof.prepare_trace()
+        prof.stop()  # its first step records
+        assert not [e for e in prof.events() if e.name == "aten::add"]
+
+    def test_nothing_is_left_to_write(self, gpu, tmp_path):
+        with profile() as prof:
+            torch.ones(4, device=gpu)
+        path = tmp_path / "t.json"
+        prof.export_chrome_trace(str(path))
+        assert json.loads(path.read_text())["traceEvents"]
+        assert prof.wait_for_exports() is None
+        assert prof.take_pending_cuspy_export() is None
+
+    def test_kinds_of_devices(self, gpu):
+        kinds = torch.profiler.DeviceType
+        with profile() as prof:
+            torch.ones(4, device=gpu).mul(2)
+        found = {e.name: e.device_type for e in prof.events()}
+        assert found["aten::mul"] is kinds.CPU
+        assert found["mul_kernel"] is kinds.CUDA
+        assert (kinds.CPU.value, kinds.CUDA.value) == (0, 1)
+        assert torch.profiler.kineto_available() is True
+
+    def test_hardware_counters_are_refused(self):
+        metrics = torch.profiler.PerformanceMetricsConfig(["sm__cycles_active.avg"])
+        with pytest.raises(NotImplementedError, match="hardware counters"):
+            profile(experimental_config=metrics)
+        config = torch.profiler.ProfilerActivityConfig(profiler_configs=[metrics])
+        with pytest.raises(NotImplementedError, match="hardware counters"):
+            profile(activities={ProfilerActivity.CUDA: config})
+
+
+class TestExecutionTraces:
+    def test_the_environment_asks_for_one(self, gpu, tmp_path, monkeypatch):
+        build = torch.profiler.ExecutionTraceObserver.build_execution_trace_obs_from_env
+        monkeypatch.delenv("ENABLE_PYTORCH_EXECUTION_TRACE", raising=False)
+        assert build() is None
+        path = tmp_path / "trace.json"
+        monkeypatch.setenv("ENABLE_PYTORCH_EXECUTION_TRACE", "1")
+        monkeypatch.setenv("ENABLE_PYTORCH_EXECUTION_TRACE_PATH", str(path))
+        observer = build()
+        assert observer.get_output_file_path() == str(path)
+        observer.start()
+        torch.ones(4, device=gpu).mul(2)
+        observer.cleanup()
+        assert observer.get_output_file_path() is None
+        assert not observer.is_registered
+        assert [n["name"] for n in json.loads(path.read_text())["nodes"]][-1] == "aten::mul"
+        observer.cleanup()  # there is nothing left to write
+        monkeypatch.delenv("ENABLE_PYTORCH_EXECUTION_TRACE_PATH")
+        monkeypatch.chdir(tmp_path)
+        again = build()
+        assert again.get_output_file_path() == "execution_trace.json"
+        again.cleanup()
+        assert (tmp_path / "execution_trace.json").exists()
+
+    def test_a_directory_for_more_files(self, tmp_path):
+        observer = torch.profiler.ExecutionTraceObserver()
+        observer.set_extra_resource_collection(True)
+        assert observer.get_resources_dir(can_create=True) is None
+        observer.register_callback(str(tmp_path / "trace.json"))
+        folder = tmp_path / "trace_resources"
+        assert observer.get_resources_dir() is None
+        assert not folder.exists()
+        assert observer.get_resources_dir(can_create=True) == str(folder)
+        assert folder.is_dir()
+        assert observer.get_resources_dir() == str(folder)
+        observer.set_extra_resource_collection(False)
+        assert observer.get_resources_dir(can_create=True) is None
+        observer.unregister_callback()
+        beside = torch.profiler.ExecutionTraceObserver.get_resources_dir_for_et_path
+        assert beside(str(tmp_path / "other.json")) is None
+        assert beside(str(tmp_path / "other.json"), create_dir=True) == str(
+            tmp_path / "other_resources"
+        )

@@ -4,11 +4,15 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import flambeau as torch
 from flambeau.runtime._device import device_index
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.mark.parametrize(
@@ -114,3 +118,21 @@ def test_indices() -> None:
     assert device_index(torch.device("cuda", 0)) == 0
     assert device_index() == -1
     assert torch.empty(1, device=0).device == torch.device("cuda:0")
+
+
+def test_tensors_say_the_number_of_their_device(gpus: Callable[[int], list[Any]]) -> None:
+    _, second = gpus(2)
+    x = torch.zeros(2, device=second)
+    assert x.get_device() == x.device.index == 1
+    assert x.cpu().get_device() == -1
+    assert isinstance(x.untyped_storage(), torch.UntypedStorage)
+    assert not isinstance(x, torch.UntypedStorage)
+
+
+def test_the_module_of_a_device() -> None:
+    for device in (None, "cuda", "cuda:1", torch.device("cuda", 0)):
+        assert torch.get_device_module(device) is torch.cuda
+    with pytest.raises(RuntimeError, match="Invalid device 'cpu'"):
+        torch.get_device_module("cpu")
+    with pytest.raises(RuntimeError, match="device string: tpu"):
+        torch.get_device_module("tpu")

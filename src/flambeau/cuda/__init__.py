@@ -291,6 +291,7 @@ has_magma: bool = False
 _LATER = {
     "_CudaDeviceProperties": "flambeau.cuda._properties",
     "_compile_kernel": "flambeau.cuda._compiled_kernel",
+    "_use_uvm": "flambeau.cuda._memory_pool",
     "current_blas_handle": "flambeau.cuda._library_handles",
     "current_solver_handle": "flambeau.cuda._library_handles",
     "explain": "flambeau.cuda._explain",
