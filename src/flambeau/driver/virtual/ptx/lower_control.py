@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flambeau.driver.virtual.ptx.lower_half import flush_half
 from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, lowers, width
 from flambeau.driver.virtual.ptx.rounding import flush, from_half, to_half
 from flambeau.driver.virtual.ptx.syntax import (
@@ -94,6 +95,8 @@ def compare(f: Lowering, i: Instruction, a: Operand | None, b: Operand | None, k
             i.unsupported()
         if kind in {"f16", "bf16"}:
             x, y = (from_half(f, f.read(operand, "i16"), kind) for operand in (a, b))
+            if "ftz" in i.modifiers:
+                x, y = flush_half(f, x, i, kind), flush_half(f, y, i, kind)
             return f.value(f"fcmp {_FLOAT_TESTS[test]} float {x}, {y}")
         llvm = LLVM_TYPES[kind]
         x, y = f.read(a, llvm), f.read(b, llvm)
@@ -142,14 +145,15 @@ def halves_compared(f: Lowering, i: Instruction) -> list[str]:
         values = []
         for operand in i.operands[1:3]:
             word = f.value(f"lshr i32 {f.read(operand, 'i32')}, {shift}")
-            values.append(from_half(f, f.value(f"trunc i32 {word} to i16"), kind))
+            value = from_half(f, f.value(f"trunc i32 {word} to i16"), kind)
+            values.append(flush_half(f, value, i, kind) if "ftz" in i.modifiers else value)
         results.append(f.value(f"fcmp {_FLOAT_TESTS[test_of(i)]} float {values[0]}, {values[1]}"))
     return results
 
 
 def set_predicate_pair(f: Lowering, i: Instruction) -> None:
     """``setp`` on pairs of halves sets one predicate for each."""
-    if not isinstance(i.operands[0], Pair) or len(i.operands) != 3 or "ftz" in i.modifiers:
+    if not isinstance(i.operands[0], Pair) or len(i.operands) != 3:
         i.unsupported()
     low, high = halves_compared(f, i)
     f.write(i.operands[0].first, low, "i1")

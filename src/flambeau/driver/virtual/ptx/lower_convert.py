@@ -120,7 +120,8 @@ def float_to_float(f: Lowering, i: Instruction, target: str, source: str) -> Non
 
 def finish(f: Lowering, i: Instruction, value: str, target: str, source: str) -> str:
     """What else happens to an f32 result; f64 stays as it is."""
-    if target == "f32" and source != "f32":
+    integral = not _INTEGRAL.keys().isdisjoint(i.modifiers)
+    if target == "f32" and (source != "f32" or integral):
         value = canonical(f, value)
     if target == "f32" and "ftz" in i.modifiers:
         value = flush(f, value)
@@ -153,13 +154,13 @@ def narrow(f: Lowering, value: str, target: str, mode: str) -> str:
 
 
 def integer_to_float(f: Lowering, i: Instruction, target: str, source: str) -> None:
-    """From an integer; f32 holds every integer that f16 can."""
+    """From an integer; f32 holds every integer that f16 can, so that rounding twice is harmless."""
     mode = mode_of(i)
     signed = source[0] == "s"
     kind = LLVM_TYPES[source]
     value = f.read(i.operands[1], kind)
     verb = "sitofp" if signed else "uitofp"
-    if target == "bf16" or "sat" in i.modifiers or (target == "f16" and mode != "rn"):
+    if target == "bf16" or "sat" in i.modifiers:
         i.unsupported()
     real = "double" if target == "f64" else "float"
     inexact = width(kind) > (53 if target == "f64" else 24)
@@ -171,7 +172,7 @@ def integer_to_float(f: Lowering, i: Instruction, target: str, source: str) -> N
         f.unit.declare(name, f"declare {real} {{}}(i32, i64) nounwind memory(none)")
         number = f.call(real, name, f"i32 {MODES[mode]}", f"i64 {wide}")
     if target == "f16":
-        f.write(i.operands[0], to_half(f, number, "f16"), "i16")
+        f.write(i.operands[0], to_half(f, number, "f16", mode), "i16")
     else:
         f.write(i.operands[0], number, real)
 

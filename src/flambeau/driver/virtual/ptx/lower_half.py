@@ -13,7 +13,7 @@ from flambeau.driver.virtual.ptx.rounding import flush, from_half, saturate, to_
 if TYPE_CHECKING:
     from flambeau.driver.virtual.ptx.syntax import Instruction
 
-__all__ = ["element_type", "elements", "pack"]
+__all__ = ["element_type", "elements", "flush_half", "pack"]
 
 Scalar = Callable[[list[str]], str]
 
@@ -54,7 +54,7 @@ def in_float(f: Lowering, i: Instruction, compute: Scalar) -> Scalar:
     def scalar(numbers: list[str]) -> str:
         values = [from_half(f, number, kind) for number in numbers]
         if "ftz" in i.modifiers:
-            values = [flush_half(f, value) for value in values]
+            values = [flush_half(f, value, i, kind) for value in values]
         value = compute(values)
         if "sat" in i.modifiers:
             value = saturate(f, value, "float")
@@ -62,14 +62,16 @@ def in_float(f: Lowering, i: Instruction, compute: Scalar) -> Scalar:
             value = rectify(f, value)
         bits = to_half(f, value, kind)
         if "ftz" in i.modifiers:
-            bits = to_half(f, flush_half(f, from_half(f, bits, kind)), kind)
+            bits = to_half(f, flush_half(f, from_half(f, bits, kind), i, kind), kind)
         return bits
 
     return scalar
 
 
-def flush_half(f: Lowering, value: str) -> str:
-    """An f32 that holds a subnormal f16 to zero, keeping the sign."""
+def flush_half(f: Lowering, value: str, i: Instruction, kind: str) -> str:
+    """An f32 that holds a subnormal f16 to zero, keeping the sign; bf16 has no such form."""
+    if kind != "f16":
+        i.unsupported(".ftz")
     magnitude = f.call("float", "llvm.fabs.f32", f"float {value}")
     limit = "bitcast (i32 947912704 to float)"  # the smallest normal f16
     small = f.value(f"fcmp olt float {magnitude}, {limit}")
@@ -123,7 +125,9 @@ def sign_change(f: Lowering, i: Instruction) -> None:
 @lowers("ex2 tanh", kind="half", modifiers="approx ftz")
 def elementary(f: Lowering, i: Instruction) -> None:
     """``ex2`` and ``tanh``."""
-    ftz = "ftz" in i.modifiers and element_type(i.type) == "bf16"
+    ftz = "ftz" in i.modifiers
+    if ftz and element_type(i.type) == "f16":
+        i.unsupported(".ftz")
 
     def compute(values: list[str]) -> str:
         value = flush(f, values[0]) if ftz else values[0]
