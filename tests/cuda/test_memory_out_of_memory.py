@@ -239,10 +239,12 @@ def test_observers_hear_of_it_before_it_is_raised() -> None:
     try:
         free, total = c.mem_get_info()
         fail(2 << 20)
-        assert heard == [(0, 2 << 40, total, free)]
+        assert [figures[:3] for figures in heard] == [(0, 2 << 40, total)]
         limit(100)
         fail(150)
-        assert heard[1] == (0, 150 * MIB, 100 * MIB, free)
+        assert heard[1][:3] == (0, 150 * MIB, 100 * MIB)
+        others = 0 if torch.virtual.is_enabled() else 4 << 30  # other processes come and go
+        assert all(abs(figures[3] - free) <= others for figures in heard)
     finally:
         m._detach_out_of_memory_observer(observer)
     fail(150)

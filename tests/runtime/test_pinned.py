@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _empty() -> None:
     lazy_init.lazy_init()
+    gc.collect()
     _allocator.empty_host_cache()
     assert current("active_requests") == 0, "an earlier test left pinned memory behind"
 
