@@ -86,32 +86,79 @@ def memory_stats(device_index: DeviceArgument = None, /) -> OrderedDict[str, Any
 
 
 def memory_allocated(device_index: DeviceArgument = None, /) -> int:
-    """Bytes that tensors hold."""
+    """Bytes that tensors hold.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> x = torch.empty(1024, device="cuda")
+    >>> before = torch.accelerator.memory_allocated()
+    >>> del x
+    >>> before - torch.accelerator.memory_allocated()
+    4096
+    """
     return memory.memory_allocated(index_of(device_index))
 
 
 def max_memory_allocated(device_index: DeviceArgument = None, /) -> int:
-    """The most bytes that tensors held since the start or `reset_peak_memory_stats`."""
+    """The most bytes that tensors held since the start or `reset_peak_memory_stats`.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.accelerator.max_memory_allocated() >= torch.accelerator.memory_allocated()
+    True
+    """
     return memory.max_memory_allocated(index_of(device_index))
 
 
 def memory_reserved(device_index: DeviceArgument = None, /) -> int:
-    """Bytes that the allocator holds of the driver's."""
+    """Bytes that the allocator holds of the driver's.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.accelerator.memory_reserved() >= torch.accelerator.memory_allocated()
+    True
+    """
     return memory.memory_reserved(index_of(device_index))
 
 
 def max_memory_reserved(device_index: DeviceArgument = None, /) -> int:
-    """The most bytes that the allocator held since the start or `reset_peak_memory_stats`."""
+    """The most bytes that the allocator held since the start or `reset_peak_memory_stats`.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.accelerator.max_memory_reserved() >= torch.accelerator.memory_reserved()
+    True
+    """
     return memory.max_memory_reserved(index_of(device_index))
 
 
 def reset_accumulated_memory_stats(device_index: DeviceArgument = None, /) -> None:
-    """Begin the running totals, such as bytes allocated ever, at 0."""
+    """Begin the running totals, such as bytes allocated ever, at 0.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.accelerator.reset_accumulated_memory_stats()
+    >>> torch.accelerator.memory_stats()["allocated_bytes.all.allocated"]
+    0
+    """
     memory.reset_accumulated_memory_stats(index_of(device_index))
 
 
 def reset_peak_memory_stats(device_index: DeviceArgument = None, /) -> None:
-    """Begin the peaks at what is held now."""
+    """Begin the peaks at what is held now.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.accelerator.reset_peak_memory_stats()
+    >>> torch.accelerator.max_memory_allocated() == torch.accelerator.memory_allocated()
+    True
+    """
     memory.reset_peak_memory_stats(index_of(device_index))
 
 

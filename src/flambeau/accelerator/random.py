@@ -41,6 +41,13 @@ def get_rng_state(device: DeviceArgument = None, /) -> Tensor:
 
 
 def get_rng_state_all() -> list[Tensor]:
-    """The states of all GPUs' generators."""
+    """The states of all GPUs' generators.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> len(torch.accelerator.random.get_rng_state_all()) == torch.accelerator.device_count()
+    True
+    """
     require_accelerator()
     return random.get_rng_state_all()

@@ -169,6 +169,12 @@ def is_autocast_available(device_type: str) -> bool:
     ----------
     device_type
         Such as ``"cuda"``.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.amp.is_autocast_available("cuda")
+    True
     """
     return device_type in _state.enabled
 
@@ -378,6 +384,23 @@ def custom_fwd(
     cast_inputs
         Cast floating-point tensors to this dtype and run the forward without autocast; None runs it
         as it is.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> class Double(torch.autograd.Function):
+    ...     @staticmethod
+    ...     @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float32)
+    ...     def forward(ctx, x):
+    ...         return x * 2
+    ...
+    ...     @staticmethod
+    ...     @torch.amp.custom_bwd(device_type="cuda")
+    ...     def backward(ctx, grad):
+    ...         return grad * 2
+    >>> with torch.autocast("cuda"):
+    ...     Double.apply(torch.ones(1, device="cuda").half()).dtype
+    torch.float32
     """
     _known(device_type)
     if fwd is None:

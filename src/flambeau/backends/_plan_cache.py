@@ -25,6 +25,12 @@ class cuFFTPlanCacheAttrContextProp:  # noqa: N801 - torch's names
         Reads.
     setter
         Writes.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> type(torch.backends.cuda.cufft_plan_cache[0].max_size)
+    <class 'int'>
     """
 
     def __init__(self, getter: Callable[[int], int], setter: Callable[..., None]) -> None:
@@ -68,6 +74,15 @@ class cuFFTPlanCache:  # noqa: N801
         How many plans are kept.
     max_size : int
         How many are kept at most: 4096 at first, 0 keeps none. The least recently used go first.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> cache = torch.backends.cuda.cufft_plan_cache[0]
+    >>> cache.clear()
+    >>> x = torch.fft.fft(torch.ones(8, device="cuda"))
+    >>> cache.size
+    1
     """
 
     def __init__(self, device_index: int | None) -> None:

@@ -76,6 +76,12 @@ class cuBLASModule:  # noqa: N801 - torch's name
         Whether float16 products may be summed in float16.
     prefer_cublaslt_grouped_gemm : bool
         Whether grouped products go to cuBLASLt.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.backends.cuda.matmul.allow_fp16_accumulation
+    False
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -210,6 +216,14 @@ def preferred_blas_library(backend: Any = None) -> _BlasBackend:
     ------
     RuntimeError
         There is no such library, or flambeau does not use it (``"ck"``).
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.backends.cuda.preferred_blas_library("cublaslt")
+    _BlasBackend.Cublaslt
+    >>> torch.backends.cuda.preferred_blas_library("default")
+    _BlasBackend.Default
     """
     global _blas
     if backend is not None:
@@ -245,6 +259,12 @@ def preferred_linalg_library(backend: Any = None) -> _LinalgBackend:
     ------
     RuntimeError
         There is no such library, or flambeau does not use it (``"magma"``).
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.backends.cuda.preferred_linalg_library()
+    _LinalgBackend.Default
     """
     global _linalg
     if backend is not None:
@@ -264,6 +284,12 @@ def preferred_rocm_fa_library(backend: Any = None) -> _ROCmFABackend:
     ----------
     backend
         ``"default"``; ``"aotriton"`` and ``"ck"`` are kept and mean nothing. None only reads.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.backends.cuda.preferred_rocm_fa_library()
+    _ROCmFABackend.Default
     """
     global _rocm
     if backend is not None:
@@ -314,6 +340,12 @@ def cublas_workspace_size(size: int | None = None) -> int:
     -------
     int
         Bytes: 32 MiB at first on compute capability 9 to 12, else 8320 KiB.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.backends.cuda.cublas_workspace_size() >> 20
+    32
     """
     global _cublas_bytes
     if size is not None:
@@ -337,6 +369,12 @@ def cublaslt_workspace_size(size: int | None = None) -> int:
     -------
     int
         Bytes, 1 MiB at first.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.backends.cuda.cublaslt_workspace_size() >> 20
+    1
     """
     if size is not None:
         _matmul.set_workspace_bytes(_checked(size))
@@ -357,6 +395,12 @@ def blas_workspace_size(size: int | None = None, backend: str | None = None) -> 
     -------
     int
         Bytes.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.backends.cuda.blas_workspace_size(backend="cublas") >> 20
+    32
     """
     chosen = _blas if backend is None else _chosen(backend, _BLAS_NAMES, _BlasBackend)
     if chosen is _BlasBackend.Cublas:

@@ -152,6 +152,11 @@ def ipc_collect() -> None:
     ------
     RuntimeError
         There is no driver or no device.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.ipc_collect()
     """
     lazy_init.lazy_init()
     _state.note_pending()

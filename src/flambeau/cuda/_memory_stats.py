@@ -323,24 +323,62 @@ def _old_name(old: str, new: str) -> None:
 
 
 def memory_cached(device: DeviceArgument = None) -> int:
-    """The old name of `memory_reserved`; warns."""
+    """The old name of `memory_reserved`; warns.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> import warnings
+    >>> warnings.simplefilter("ignore", FutureWarning)
+    >>> torch.cuda.memory_cached() == torch.cuda.memory_reserved()
+    True
+    """
     _old_name("memory_cached", "memory_reserved")
     return memory_reserved(device)
 
 
 def max_memory_cached(device: DeviceArgument = None) -> int:
-    """The old name of `max_memory_reserved`; warns."""
+    """The old name of `max_memory_reserved`; warns.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> import warnings
+    >>> warnings.simplefilter("ignore", FutureWarning)
+    >>> torch.cuda.max_memory_cached() == torch.cuda.max_memory_reserved()
+    True
+    """
     _old_name("max_memory_cached", "max_memory_reserved")
     return max_memory_reserved(device)
 
 
 def reset_max_memory_allocated(device: DeviceArgument = None) -> None:
-    """Reset all peaks, as `reset_peak_memory_stats`, which it is an old name of; warns."""
+    """Reset all peaks, as `reset_peak_memory_stats`, which it is an old name of; warns.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> import warnings
+    >>> warnings.simplefilter("ignore", FutureWarning)
+    >>> torch.cuda.reset_max_memory_allocated()
+    >>> torch.cuda.max_memory_allocated() == torch.cuda.memory_allocated()
+    True
+    """
     _old_name("reset_max_memory_allocated", "reset_peak_memory_stats")
     reset_peak_memory_stats(device)
 
 
 def reset_max_memory_cached(device: DeviceArgument = None) -> None:
-    """Reset all peaks, as `reset_peak_memory_stats`, which it is an old name of; warns."""
+    """Reset all peaks, as `reset_peak_memory_stats`, which it is an old name of; warns.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> import warnings
+    >>> warnings.simplefilter("ignore", FutureWarning)
+    >>> torch.cuda.reset_max_memory_cached()
+    >>> torch.cuda.max_memory_reserved() == torch.cuda.memory_reserved()
+    True
+    """
     _old_name("reset_max_memory_cached", "reset_peak_memory_stats")
     reset_peak_memory_stats(device)

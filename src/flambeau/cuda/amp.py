@@ -80,7 +80,14 @@ class GradScaler(amp.GradScaler):
 
 
 def amp_definitely_not_available() -> bool:
-    """Whether mixed precision is out of the question because there is no CUDA device."""
+    """Whether mixed precision is out of the question because there is no CUDA device.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.amp.amp_definitely_not_available()
+    False
+    """
     import flambeau
 
     return not flambeau.cuda.is_available()

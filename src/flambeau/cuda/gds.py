@@ -119,7 +119,16 @@ def gds_register_buffer(s: UntypedStorage) -> None:
 
 
 def gds_deregister_buffer(s: UntypedStorage) -> None:
-    """Undo `gds_register_buffer`; arguments and errors are the same."""
+    """Undo `gds_register_buffer`; arguments and errors are the same.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> storage = torch.empty(1024, device="cuda").untyped_storage()
+    >>> if torch.cuda.gds.is_available():
+    ...     torch.cuda.gds.gds_register_buffer(storage)
+    ...     torch.cuda.gds.gds_deregister_buffer(storage)
+    """
     storage, files = _device_storage(s), _supported()
     try:
         with on_device(storage.get_device()):

@@ -34,6 +34,15 @@ def clear_kernel_annotations() -> None:
     """Forget all annotations. Not needed: they go with their graphs.
 
     .. deprecated:: 0.1
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> import warnings
+    >>> warnings.simplefilter("ignore", FutureWarning)
+    >>> torch.cuda.graph_annotations.clear_kernel_annotations()
+    >>> len(torch.cuda.graph_annotations.get_kernel_annotations())
+    0
     """
     warnings.warn(
         "clear_kernel_annotations() is deprecated: annotations go when their graph does",
@@ -47,6 +56,12 @@ def get_kernel_py_stacks() -> dict[int, list[str]]:
     """Where in Python each node was captured: id -> ``file:line:func`` lines, innermost first.
 
     Recorded only by the cupti backend with ``record_py_stacks``; empty otherwise.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.graph_annotations.get_kernel_py_stacks()
+    {}
     """
     return dict(_stacks)
 
@@ -58,6 +73,16 @@ def dump_kernel_py_stacks(path: str | os.PathLike[str]) -> None:
     ----------
     path
         The file; replaced if it exists.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> import gzip, os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "stacks.json.gz")
+    >>> torch.cuda.graph_annotations.dump_kernel_py_stacks(path)
+    >>> with gzip.open(path, "rt") as file:
+    ...     file.read()
+    '{}'
     """
     with gzip.open(path, "wt", encoding="utf-8") as out:
         json.dump({str(key): lines for key, lines in _stacks.items()}, out)

@@ -17,6 +17,20 @@ from flambeau.cuda import _device
 from flambeau.cuda._graph_annotations import AnnotationConfig, GraphAnnotations, is_available
 from flambeau.cuda._graph_export import graph_data
 from flambeau.cuda._graph_hooks import HookHandle, HookList
+from flambeau.cuda._graph_hooks_of_all import (
+    all_capture_end,
+    all_capture_start,
+    all_destroy,
+    all_instantiate,
+    all_replay_end,
+    all_replay_start,
+    register_graph_capture_end_hook,
+    register_graph_capture_start_hook,
+    register_graph_destroy_hook,
+    register_graph_instantiate_hook,
+    register_graph_replay_end_hook,
+    register_graph_replay_start_hook,
+)
 from flambeau.cuda._memory_pool import graph_pool_handle
 from flambeau.cuda.streams import ExternalStream, Stream, StreamContext, is_current_stream_capturing
 from flambeau.driver.errors import AcceleratorError
@@ -57,15 +71,6 @@ __all__ = [
 
 _logger = logging.getLogger(__name__)
 _alive: weakref.WeakSet[CUDAGraph] = weakref.WeakSet()
-
-
-def _follow_replays() -> None:
-    _graph.set_replay_hooks(bool(len(_all_replay_start) or len(_all_replay_end)))
-
-
-_all_capture_start, _all_capture_end = HookList(), HookList()
-_all_instantiate, _all_destroy = HookList(), HookList()
-_all_replay_start, _all_replay_end = (HookList(lambda: _follow_replays) for _ in range(2))
 
 
 class CUDAGraph(_graph.CapturedGraph):
@@ -150,7 +155,7 @@ class CUDAGraph(_graph.CapturedGraph):
         self._closed = False
         if self._annotations is not None:
             self._annotations.begin(_graph_data.graph_id(_graph_data.current_frontier()[0]))
-        _all_capture_start.run_all(self)
+        all_capture_start.run_all(self)
         try:
             self._capture_start.run(self)
         except BaseException:
@@ -169,7 +174,7 @@ class CUDAGraph(_graph.CapturedGraph):
         """
         self.capture_end_pre()
         try:
-            _all_capture_end.run_all(self)
+            all_capture_end.run_all(self)
             self._capture_end.run(self)
             if not self._keeps_graph():
                 self.instantiate()
@@ -203,7 +208,7 @@ class CUDAGraph(_graph.CapturedGraph):
         self._data = None
         if self._annotations is not None:
             self._annotations.move(_graph_data.exec_id(self.raw_cuda_graph_exec()))
-        _all_instantiate.run_all(self)
+        all_instantiate.run_all(self)
         self._post_instantiate.run(self)
 
     # -- running -----------------------------------------------------------------------------------
@@ -213,14 +218,14 @@ class CUDAGraph(_graph.CapturedGraph):
             self._refuse_dead_inputs(self._inputs)
         if not self._has_graph_exec:
             self.instantiate()  # the first replay of one that is kept; says what is wrong otherwise
-        _all_replay_start.run_all(self)
+        all_replay_start.run_all(self)
         self._replay_start.run(self)
         try:
             self._launch()
             if self._replay_streams is not None:
                 self._replay_streams.add(current_stream(self._device).cuda_stream)
         finally:
-            _all_replay_end.run_all(self)
+            all_replay_end.run_all(self)
             self._replay_end.run(self)
 
     def reset(self) -> None:
@@ -472,7 +477,7 @@ class CUDAGraph(_graph.CapturedGraph):
         ids = set() if self._annotations is None else self._annotations.close()
         self._annotations = None
         callbacks, self._destroy_callbacks = self._destroy_callbacks, []
-        _all_destroy.run_all(ids)
+        all_destroy.run_all(ids)
         for callback in callbacks:
             try:
                 callback()
@@ -614,6 +619,19 @@ def export_dot(
         The file; replaced if it exists.
     verbose
         Whether to write all that is known of each node.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "graph.dot")
+    >>> x, g = torch.ones(4, device="cuda"), torch.cuda.CUDAGraph()
+    >>> handle = g.register_capture_end_hook(torch.cuda.export_dot(path))
+    >>> with torch.cuda.graph(g):
+    ...     y = x + 1
+    >>> with open(path) as file:
+    ...     file.read(11)
+    'digraph dot'
     """
 
     def write(captured: CUDAGraph) -> None:
@@ -635,42 +653,6 @@ def export_graph_data(path: str | os.PathLike[str]) -> Callable[[CUDAGraph], Non
         Path(path).write_bytes(pickle.dumps(captured.get_graph_data()))
 
     return write
-
-
-def register_graph_capture_start_hook(fn: Callable[[CUDAGraph], object]) -> HookHandle:
-    """Have `fn(graph)` called at the beginning of every capture; no CUDA work is allowed in it.
-
-    What hooks of all graphs raise is logged; the next is called.
-    """
-    return _all_capture_start.add(fn)
-
-
-def register_graph_capture_end_hook(fn: Callable[[CUDAGraph], object]) -> HookHandle:
-    """Have `fn(graph)` called at the end of every capture that ended well."""
-    return _all_capture_end.add(fn)
-
-
-def register_graph_instantiate_hook(fn: Callable[[CUDAGraph], object]) -> HookHandle:
-    """Have `fn(graph)` called after every instantiation."""
-    return _all_instantiate.add(fn)
-
-
-def register_graph_replay_start_hook(fn: Callable[[CUDAGraph], object]) -> HookHandle:
-    """Have `fn(graph)` called before every launch of a graph."""
-    return _all_replay_start.add(fn)
-
-
-def register_graph_replay_end_hook(fn: Callable[[CUDAGraph], object]) -> HookHandle:
-    """Have `fn(graph)` called after every launch of a graph was enqueued."""
-    return _all_replay_end.add(fn)
-
-
-def register_graph_destroy_hook(fn: Callable[[set[int]], object]) -> HookHandle:
-    """Have `fn(ids)` called when a graph is reset, collected, or at the end of the process.
-
-    `ids` are the ids that its capture and executables had; empty without annotations.
-    """
-    return _all_destroy.add(fn)
 
 
 def _forget() -> None:

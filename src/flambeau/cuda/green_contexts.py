@@ -482,5 +482,12 @@ def get_num_locality_domains(device_id: DeviceArgument = None) -> int:
 
 
 def is_localization_supported(device_id: DeviceArgument = None) -> bool:
-    """Whether a GPU has more than one locality domain."""
+    """Whether a GPU has more than one locality domain.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.green_contexts.is_localization_supported(0)
+    False
+    """
     return get_num_locality_domains(device_id) > 1

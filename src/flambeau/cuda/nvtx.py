@@ -168,6 +168,12 @@ def range_pop(*, domain: str | None = None) -> int:
     -------
     int
         The depth that `range_push` returned for it; -1 if no span is open, which changes nothing.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.nvtx.range_pop()
+    -1
     """
     return _pop(domain)
 
@@ -231,6 +237,12 @@ def range_end(range_id: int) -> None:
     ----------
     range_id
         What `range_start` returned.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> number = torch.cuda.nvtx.range_start("upload")
+    >>> torch.cuda.nvtx.range_end(number)
     """
     started = _started.pop(range_id, None)
     if started is not None:

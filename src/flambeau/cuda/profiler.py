@@ -49,6 +49,12 @@ def stop() -> None:
     ------
     CudaError
         The driver refused.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.profiler.start()
+    >>> torch.cuda.profiler.stop()
     """
     check_error(cudart().cudaProfilerStop())
 

@@ -83,7 +83,14 @@ def get_rng_state(device: DeviceArgument = "cuda") -> Tensor:
 
 
 def get_rng_state_all() -> list[Tensor]:
-    """The states of all GPUs' default generators, by index. Initialises CUDA."""
+    """The states of all GPUs' default generators, by index. Initialises CUDA.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> len(torch.cuda.get_rng_state_all()) == torch.cuda.device_count()
+    True
+    """
     lazy_init.lazy_init()
     return [generator.get_state() for generator in default_cuda_generators()]
 
@@ -119,6 +126,15 @@ def set_rng_state(new_state: Tensor, device: DeviceArgument = "cuda") -> None:
         It has another size, or the offset in it is no multiple of 4.
     IndexError
         There is no such device.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> state = torch.cuda.get_rng_state()
+    >>> first = torch.rand(3, device="cuda")
+    >>> torch.cuda.set_rng_state(state)
+    >>> torch.equal(torch.rand(3, device="cuda"), first)
+    True
     """
     if not isinstance(new_state, Tensor):
         raise TypeError(f"expected a torch.ByteTensor, but got {type(new_state).__name__}")
@@ -129,7 +145,17 @@ def set_rng_state(new_state: Tensor, device: DeviceArgument = "cuda") -> None:
 
 
 def set_rng_state_all(new_states: Iterable[Tensor]) -> None:
-    """Set the states of the GPUs' default generators, by index; see `set_rng_state`."""
+    """Set the states of the GPUs' default generators, by index; see `set_rng_state`.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> states = torch.cuda.get_rng_state_all()
+    >>> torch.cuda.manual_seed_all(3)
+    >>> torch.cuda.set_rng_state_all(states)
+    >>> torch.equal(torch.cuda.get_rng_state(), states[0])
+    True
+    """
     for index, state in enumerate(new_states):
         set_rng_state(state, index)
 
@@ -167,21 +193,53 @@ def _seed_each(number: int) -> None:
 
 
 def manual_seed_all(seed: Any) -> None:
-    """Set the seed of all GPUs' default generators; see `manual_seed`."""
+    """Set the seed of all GPUs' default generators; see `manual_seed`.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.manual_seed_all(3)
+    >>> torch.cuda.initial_seed()
+    3
+    """
     lazy_init.lazy_call(functools.partial(_seed_each, checked_seed(seed)), seed_all=True)
 
 
 def seed() -> None:
-    """Seed the current GPU's default generator from the operating system, with 53 bits."""
+    """Seed the current GPU's default generator from the operating system, with 53 bits.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.seed()
+    >>> 0 <= torch.cuda.initial_seed() < 2**53
+    True
+    """
     lazy_init.lazy_call(lambda: _generator_of(None).seed())
 
 
 def seed_all() -> None:
-    """Seed all GPUs' default generators from the operating system, all with one seed."""
+    """Seed all GPUs' default generators from the operating system, all with one seed.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.seed_all()
+    >>> len({generator.initial_seed() for generator in torch.cuda.default_generators})
+    1
+    """
     lazy_init.lazy_call(lambda: _seed_each(random_seed(53)))
 
 
 def initial_seed() -> int:
-    """The seed that the current GPU's default generator was given last. Initialises CUDA."""
+    """The seed that the current GPU's default generator was given last. Initialises CUDA.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.manual_seed(5)
+    >>> torch.cuda.initial_seed()
+    5
+    """
     lazy_init.lazy_init()
     return _generator_of(None).initial_seed()

@@ -86,12 +86,27 @@ def enable(val: bool = True) -> None:
     ----------
     val
         Whether it is on. Without effect while ``PYTORCH_TUNABLEOP_ENABLED`` is set.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.tunable.enable()
+    >>> torch.cuda.tunable.is_enabled()
+    True
+    >>> torch.cuda.tunable.enable(False)
     """
     _set("enabled", bool(val))
 
 
 def is_enabled() -> bool:
-    """Whether TunableOp is on."""
+    """Whether TunableOp is on.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.tunable.is_enabled()
+    False
+    """
     return bool(_settings.get("enabled"))
 
 
@@ -102,12 +117,27 @@ def tuning_enable(val: bool = True) -> None:
     ----------
     val
         False uses results that are there and the default algorithm for all else.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.tunable.tuning_enable(False)
+    >>> torch.cuda.tunable.tuning_is_enabled()
+    False
+    >>> torch.cuda.tunable.tuning_enable()
     """
     _set("tuning", bool(val))
 
 
 def tuning_is_enabled() -> bool:
-    """Whether products without a result are tuned."""
+    """Whether products without a result are tuned.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.tunable.tuning_is_enabled()
+    True
+    """
     return bool(_settings.get("tuning"))
 
 
@@ -119,12 +149,27 @@ def record_untuned_enable(val: bool = True) -> None:
     val
         Works while tuning is off. The list is ``tunableop_untuned.csv`` or what
         ``PYTORCH_TUNABLEOP_UNTUNED_FILENAME`` says, with the device's number before the last dot.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.tunable.record_untuned_enable()
+    >>> torch.cuda.tunable.record_untuned_is_enabled()
+    True
+    >>> torch.cuda.tunable.record_untuned_enable(False)
     """
     _set("record_untuned", bool(val))
 
 
 def record_untuned_is_enabled() -> bool:
-    """Whether products without a result are written to a list."""
+    """Whether products without a result are written to a list.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.tunable.record_untuned_is_enabled()
+    False
+    """
     return bool(_settings.get("record_untuned"))
 
 
@@ -135,12 +180,27 @@ def wildcard_fallback_enable(val: bool = True) -> None:
     ----------
     val
         Works while tuning is off. `dynamic_dims_mask` makes such entries.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.tunable.wildcard_fallback_enable()
+    >>> torch.cuda.tunable.wildcard_fallback_is_enabled()
+    True
+    >>> torch.cuda.tunable.wildcard_fallback_enable(False)
     """
     _set("wildcard_fallback", bool(val))
 
 
 def wildcard_fallback_is_enabled() -> bool:
-    """Whether entries with open dimensions are used."""
+    """Whether entries with open dimensions are used.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.tunable.wildcard_fallback_is_enabled()
+    False
+    """
     return bool(_settings.get("wildcard_fallback"))
 
 
@@ -151,12 +211,27 @@ def set_max_tuning_duration(duration: int) -> None:
     ----------
     duration
         Milliseconds, 30 at first; 0 and less: no limit.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.tunable.set_max_tuning_duration(-1)
+    >>> torch.cuda.tunable.get_max_tuning_duration()
+    0
+    >>> torch.cuda.tunable.set_max_tuning_duration(30)
     """
     _settings.set("max_tuning_duration", max(0, duration))
 
 
 def get_max_tuning_duration() -> int:
-    """The limit of an algorithm's final timing, in milliseconds; 0 for none."""
+    """The limit of an algorithm's final timing, in milliseconds; 0 for none.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.tunable.get_max_tuning_duration()
+    30
+    """
     return int(_settings.get("max_tuning_duration"))
 
 
@@ -167,12 +242,27 @@ def set_max_tuning_iterations(iterations: int) -> None:
     ----------
     iterations
         100 at first; 0 and less: no limit. Without either limit there are 100 runs.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.tunable.set_max_tuning_iterations(7)
+    >>> torch.cuda.tunable.get_max_tuning_iterations()
+    7
+    >>> torch.cuda.tunable.set_max_tuning_iterations(100)
     """
     _settings.set("max_tuning_iterations", max(0, iterations))
 
 
 def get_max_tuning_iterations() -> int:
-    """The limit of runs of an algorithm's final timing; 0 for none."""
+    """The limit of runs of an algorithm's final timing; 0 for none.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.tunable.get_max_tuning_iterations()
+    100
+    """
     return int(_settings.get("max_tuning_iterations"))
 
 
@@ -183,12 +273,27 @@ def set_cublaslt_requested_algo_count(count: int) -> None:
     ----------
     count
         8 at first, at least 1. Variants of the best ones are tried too.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.tunable.set_cublaslt_requested_algo_count(0)
+    >>> torch.cuda.tunable.get_cublaslt_requested_algo_count()
+    1
+    >>> torch.cuda.tunable.set_cublaslt_requested_algo_count(8)
     """
     _settings.set("requested_algorithms", max(1, count))
 
 
 def get_cublaslt_requested_algo_count() -> int:
-    """How many algorithms cuBLASLt's heuristic is asked for."""
+    """How many algorithms cuBLASLt's heuristic is asked for.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.tunable.get_cublaslt_requested_algo_count()
+    8
+    """
     return int(_settings.get("requested_algorithms"))
 
 
@@ -229,12 +334,26 @@ def get_filename() -> str:
 
 
 def get_results() -> tuple[tuple[str, str, str, float], ...]:
-    """Give all results: operation, parameters, algorithm, milliseconds (0.0 where not known)."""
+    """Give all results: operation, parameters, algorithm, milliseconds (0.0 where not known).
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.tunable.get_results()
+    ()
+    """
     return _results.all()
 
 
 def get_validators() -> tuple[tuple[str, str], ...]:
-    """What a results file must have been made with, as pairs of a name and a value."""
+    """What a results file must have been made with, as pairs of a name and a value.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> dict(torch.cuda.tunable.get_validators()).get("FLAMBEAU_NOT_THERE") is None
+    True
+    """
     return _validators()
 
 
@@ -250,6 +369,12 @@ def read_file(filename: str | None = None) -> bool:
     -------
     bool
         False if it is missing, or was made with other versions or another GPU.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.tunable.read_file("nothing.csv")
+    False
     """
     name = filename or _results.filename(_state.current_device())
     _matmul.forget_tuned()
@@ -264,12 +389,28 @@ def set_rotating_buffer_size(buffer_size: int) -> None:
     buffer_size
         Megabytes; 0 uses one set of matrices again and again, a negative number means the size of
         the L2 cache, which is how it starts.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.tunable.set_rotating_buffer_size(1)
+    >>> torch.cuda.tunable.get_rotating_buffer_size()
+    1048576
+    >>> torch.cuda.tunable.set_rotating_buffer_size(-1)
     """
     _settings.set("rotating_buffer", bytes_of_buffer(buffer_size))
 
 
 def get_rotating_buffer_size() -> int:
-    """The size of that memory in bytes."""
+    """The size of that memory in bytes.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> size = torch.cuda.get_device_properties(0).L2_cache_size
+    >>> torch.cuda.tunable.get_rotating_buffer_size() == size
+    True
+    """
     return _rotating_bytes(_state.current_device())
 
 
@@ -282,6 +423,12 @@ def set_numerical_check_tolerances(enable: bool, atol: float = 1e-5, rtol: float
         False checks nothing, which is how it starts.
     atol, rtol
         Tolerances as for `allclose`, positive.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.tunable.set_numerical_check_tolerances(True, atol=1e-3)
+    >>> torch.cuda.tunable.set_numerical_check_tolerances(False)
     """
     checked = checked_tolerances(atol, rtol)
     _settings.set("tolerances", checked if enable else None)

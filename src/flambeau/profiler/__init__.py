@@ -44,5 +44,12 @@ __all__ = [
 
 
 def kineto_available() -> bool:
-    """Whether traces can be collected: always, though without Kineto."""
+    """Whether traces can be collected: always, though without Kineto.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.profiler.kineto_available()
+    True
+    """
     return True

@@ -33,7 +33,8 @@ class ExecutionTraceObserver:
     >>> y = torch.ones(4, device="cuda") * 2
     >>> observer.stop()
     >>> observer.unregister_callback()
-    >>> [node["name"] for node in json.load(open(path))["nodes"]]
+    >>> with open(path) as file:
+    ...     [node["name"] for node in json.load(file)["nodes"]]
     ['[pytorch|profiler|execution_trace|process]', 'aten::fill_', 'aten::mul']
     """
 

@@ -518,6 +518,18 @@ def tensorboard_trace_handler(
     ------
     RuntimeError
         The directory cannot be made.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> import os, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> with torch.profiler.profile(
+    ...     on_trace_ready=torch.profiler.tensorboard_trace_handler(folder, "worker")
+    ... ):
+    ...     y = torch.ones(4, device="cuda") * 2
+    >>> [name.split(".")[0] for name in os.listdir(folder)]
+    ['worker']
     """
 
     def handler(prof: profile) -> None:

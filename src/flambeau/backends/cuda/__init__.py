@@ -78,7 +78,14 @@ cufft_plan_cache = cuFFTPlanCacheManager()
 
 
 def is_built() -> bool:
-    """Whether flambeau was built with CUDA: always. `flambeau.cuda.is_available` tells of a GPU."""
+    """Whether flambeau was built with CUDA: always. `flambeau.cuda.is_available` tells of a GPU.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.backends.cuda.is_built()
+    True
+    """
     return True
 
 

@@ -66,12 +66,26 @@ rnn = _Operation("rnn")
 
 
 def is_available() -> bool:
-    """Whether cuDNN is used: no."""
+    """Whether cuDNN is used: no.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.backends.cudnn.is_available()
+    False
+    """
     return False
 
 
 def version() -> int | None:
-    """Give cuDNN's version: None, there is none."""
+    """Give cuDNN's version: None, there is none.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.backends.cudnn.version() is None
+    True
+    """
     return None
 
 
@@ -84,7 +98,17 @@ def flags(
     allow_tf32: bool = True,
     fp32_precision: str = "none",
 ) -> Iterator[None]:
-    """Set the switches for the time of a ``with`` block."""
+    """Set the switches for the time of a ``with`` block.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> with torch.backends.cudnn.flags(enabled=True, deterministic=True):
+    ...     torch.backends.cudnn.deterministic
+    True
+    >>> torch.backends.cudnn.deterministic
+    False
+    """
     module = sys.modules[__name__]
     names = ("enabled", "benchmark", "benchmark_limit", "deterministic")
     before = {name: getattr(module, name) for name in names}
