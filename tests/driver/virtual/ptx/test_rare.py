@@ -110,6 +110,23 @@ extern "C" __global__ void sums(float* x, unsigned* h) {
     np.testing.assert_array_equal(h, [60, 60, 60, 60])
 
 
+def test_extremes_of_vectors_of_halves(cuda):
+    source = """
+extern "C" __global__ void extremes(unsigned short* h, unsigned short* b) {
+  const unsigned short x = 0x3c00 + 16 * threadIdx.x, y = 0xbc00 + 16 * threadIdx.x, nan = 0x7fff;
+  asm volatile("red.global.max.noftz.v4.f16 [%0], {%1, %2, %3, %1};"
+               :: "l"(h), "h"(x), "h"(y), "h"(nan) : "memory");
+  unsigned old0, old1;
+  const unsigned both = x | (unsigned)y << 16;
+  asm volatile("atom.global.min.noftz.v2.bf16x2 {%0, %1}, [%2], {%3, %3};"
+               : "=r"(old0), "=r"(old1) : "l"(b), "r"(both) : "memory");
+}"""
+    h, b = np.zeros(4, np.uint16), np.zeros(4, np.uint16)
+    cuda(source, "--gpu-architecture=compute_90").run("extremes", 2, 20, h, b, workers=2)
+    np.testing.assert_array_equal(h, [0x3C00 + 16 * 19, 0, 0, 0x3C00 + 16 * 19])
+    np.testing.assert_array_equal(b, [0, 0xBC00 + 16 * 19] * 2)
+
+
 ELECT = """
 extern "C" __global__ void elect(int* out) {
   unsigned leader, chosen;
@@ -192,6 +209,38 @@ def test_barriers_in_shared_memory(cuda, workers):
     np.testing.assert_array_equal(out, np.tile((np.arange(96) + 7) % 96 + 7, (3, 1)))
 
 
+COPIES = """
+extern "C" __global__ void copies(const int* in, int* out, unsigned* early) {
+  __shared__ unsigned long long barrier;
+  __shared__ int cells[64];
+  const unsigned at = (unsigned)__cvta_generic_to_shared(&barrier);
+  const unsigned to = (unsigned)__cvta_generic_to_shared(cells + threadIdx.x);
+  if (threadIdx.x == 0)
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(at), "r"(blockDim.x));
+  __syncthreads();
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(in + threadIdx.x));
+  asm volatile("cp.async.mbarrier.arrive.shared.b64 [%0];" :: "r"(at) : "memory");
+  unsigned done = 0;
+  __syncthreads();
+  asm volatile("{ .reg .pred p; .reg .b64 s; mbarrier.test_wait.parity.shared.b64 p, [%1], 0;"
+               " selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(at) : "memory");
+  early[threadIdx.x] = done;
+  __syncthreads();
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" :: "r"(at) : "memory");
+  for (done = 0; !done;)
+    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], 0;"
+                 " selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(at) : "memory");
+  out[threadIdx.x] = cells[threadIdx.x ^ 1];
+}"""
+
+
+def test_barriers_at_which_copies_arrive(cuda):
+    x, out, early = np.arange(64, dtype=np.int32), np.zeros(64, np.int32), np.ones(64, np.uint32)
+    cuda(COPIES, "--gpu-architecture=compute_90").run("copies", 1, 64, x, out, early)
+    np.testing.assert_array_equal(early, np.zeros(64))  # it counted itself in, and then arrived
+    np.testing.assert_array_equal(out, x ^ 1)
+
+
 def test_barriers_that_count_bytes(cuda):
     out = np.full(5, 9, np.uint32)
     cuda(MBARRIER, "--gpu-architecture=compute_90").run("bytes", 1, 1, out)
@@ -211,6 +260,38 @@ def test_barriers_that_count_bytes(cuda):
         "setp.lt.and.f16x2 %p1|%p1, %r1, %r1, %p1",
         "atom.global.min.noftz.f16 %h1, [%rd1], %h1",
         "neg.ftz.f16 %h1, %h1",
+        "add.ftz.bf16 %h1, %h1, %h1",
+        "setp.lt.ftz.bf16 %p1, %h1, %h1",
+        "ex2.approx.ftz.f16 %h1, %h1",
+        "cvt.rn.satfinite.e4m3x2.f32 %h1, %f1, %f1",
+        "cvt.rn.f16x2.e5m2x2 %r1, %h1",
+        "cvt.rn.satfinite.tf32.f32 %r1, %f1",
+        "cvt.rn.bf16.s32 %h1, %r1",
+        "cvt.rs.f16x2.f32 %r1, %f1, %f1, %r1",
+        "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r1], {%r1}",
+        "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r1, %r1}, [%r1]",
+        "movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r1",
+        "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%f1}, {%r1}, {%r1}, {%f1}",
+        "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%f1}, {%f1}, {%f1}, {%f1}",
+        "atom.global.and.f32 %f1, [%rd1], %f1",
+        "atom.global.max.f32 %f1, [%rd1], %f1",
+        "red.global.min.v2.f32 [%rd1], {%f1, %f1}",
+        "multimem.red.global.add.f32 [%rd1], %f1",
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd1], [%r1], %r1",
+        "mapa.shared::cluster.u32 %r1, %r1, %r1",
+        "barrier.cluster.arrive",
+        "ld.shared::cluster.u32 %r1, [%r1]",
+        "st.async.weak.shared::cluster.b32 [%r1], %r1, [%r1]",
+        "min.relu.s32 %r1, %r1, %r1",
+        "add.rz.f16 %h1, %h1, %h1",
+        "lop3.or.b32 %r1|%p1, %r1, %r1, %r1, 1, %p1",
+        "set.lt.and.u32.f32 %r1, %f1, %f1, %p1",
+        "redux.sync.min.f32 %f1, %f1, -1",
+        "alloca.u64 %rd1, 16",
+        "stacksave.u64 %rd1",
+        "fma.rn.oob.f16 %h1, %h1, %h1, %h1",
+        "tanh.approx.f64 %rd1, %rd1",
+        "setp.lo.f32 %p1, %f1, %f1",
     ],
 )
 def test_what_is_not_supported_says_so(instruction):

@@ -31,6 +31,7 @@ cdef extern from "flambeau/driver/virtual/ptx/engine_run.hpp" namespace "flambea
 
 cdef extern from *:
     """
+    #include "flambeau/driver/virtual/ptx/engine_heap.hpp"
     #include "flambeau/driver/virtual/ptx/engine_helpers.hpp"
     #include "flambeau/driver/virtual/ptx/engine_run.hpp"
     namespace {
@@ -87,6 +88,8 @@ cdef extern from *:
         const char* name
         const void* address
     const vector[Symbol]& symbols "flambeau::ptx::helpers::symbols"()
+    const void* heap_allocate "(const void*)flambeau::ptx::heap::allocate"
+    const void* heap_release "(const void*)flambeau::ptx::heap::release"
 
 
 cdef void run(const Launch* launch, Outcome* outcome) noexcept nogil:
@@ -108,7 +111,10 @@ def context_layout() -> dict[str, int]:
 def helper_symbols() -> dict[str, int]:
     cdef size_t i
     cdef const vector[Symbol]* table = &symbols()
-    return {table[0][i].name.decode(): <size_t>table[0][i].address for i in range(table.size())}
+    found = {table[0][i].name.decode(): <size_t>table[0][i].address for i in range(table.size())}
+    found["fl_malloc"] = <size_t>heap_allocate
+    found["fl_free"] = <size_t>heap_release
+    return found
 
 
 def create_kernel(

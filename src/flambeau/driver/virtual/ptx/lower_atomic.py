@@ -66,7 +66,7 @@ def atomic(f: Lowering, i: Instruction) -> None:
     verb = atomic_verb(operation, i.type, i)
     value = f.read(arguments[1], kind)
     if i.type in {"f16", "bf16", "f16x2", "bf16x2"} and verb == "fadd":
-        old = atomic_halves(f, pointer, value, i.type, order)
+        old = atomic_halves(f, pointer, value, "add", i.type, order)
     else:
         old = f.value(f"atomicrmw {verb} ptr {pointer}, {kind} {value} {order}")
     f.write(destination, old, kind, signed=i.type[0] == "s")
@@ -82,7 +82,9 @@ def atomic_vector(
     items, olds = items_of(arguments[1]), items_of(destination)
     kind = LLVM_TYPES[i.type]
     size = width(kind) // 8
-    if "add" not in i.modifiers or i.type not in {"f32", "f16", "bf16", "f16x2", "bf16x2"}:
+    operation = next(m for m in i.modifiers if m in _ATOMICS.split())
+    allowed = {"add"} if i.type == "f32" else {"add", "min", "max"}
+    if operation not in allowed or i.type not in {"f32", "f16", "bf16", "f16x2", "bf16x2"}:
         i.unsupported()
     pointer = place(f, arguments[0], size * len(items), ATOMIC, i)
     for n, item in enumerate(items):
@@ -91,28 +93,39 @@ def atomic_vector(
         if i.type == "f32":
             old = f.value(f"atomicrmw fadd ptr {at}, float {value} monotonic")
         else:
-            old = atomic_halves(f, at, value, i.type, "monotonic")
+            old = atomic_halves(f, at, value, operation, i.type, "monotonic")
         if destination is not None:
             f.write(olds[n], old, kind)
 
 
-def atomic_halves(f: Lowering, pointer: str, value: str, ptx_type: str, order: str) -> str:
-    """Add half-precision numbers: each element of a pair is atomic by itself."""
+_HALF_OPERATIONS = {
+    "add": "fadd float {}, {}",
+    "min": "call float @llvm.minimumnum.f32(float {}, float {})",
+    "max": "call float @llvm.maximumnum.f32(float {}, float {})",
+}
+
+
+def atomic_halves(
+    f: Lowering, pointer: str, value: str, operation: str, ptx_type: str, order: str
+) -> str:
+    """Apply half-precision numbers: each element of a pair is atomic by itself."""
     if not ptx_type.endswith("x2"):
-        return atomic_half(f, pointer, value, ptx_type, order)
+        return atomic_half(f, pointer, value, operation, ptx_type, order)
     parts = []
     for n in range(2):
         part = f.value(f"lshr i32 {value}, 16") if n else value
         at = f.value(f"getelementptr i8, ptr {pointer}, i64 2") if n else pointer
         part = f.value(f"trunc i32 {part} to i16")
-        old = atomic_half(f, at, part, ptx_type.removesuffix("x2"), order)
+        old = atomic_half(f, at, part, operation, ptx_type.removesuffix("x2"), order)
         parts.append(f.value(f"zext i16 {old} to i32"))
     high = f.value(f"shl i32 {parts[1]}, 16")
     return f.value(f"or i32 {parts[0]}, {high}")
 
 
-def atomic_half(f: Lowering, pointer: str, value: str, ptx_type: str, order: str) -> str:
-    """Add one half-precision number by compare-and-swap; what was there before."""
+def atomic_half(
+    f: Lowering, pointer: str, value: str, operation: str, ptx_type: str, order: str
+) -> str:
+    """Change one half-precision number by compare-and-swap; what was there before."""
     addend = from_half(f, value, ptx_type)
     first, again, done = f.label(), f.label(), f.label()
     f.emit(f"br label %{first}")
@@ -123,7 +136,7 @@ def atomic_half(f: Lowering, pointer: str, value: str, ptx_type: str, order: str
     failure = {"release": "monotonic", "acq_rel": "acquire"}.get(order, order)
     found = f"%{again}.found"
     old = f.value(f"phi i16 [ {seen}, %{first} ], [ {found}, %{again} ]")
-    total = f.value(f"fadd float {from_half(f, old, ptx_type)}, {addend}")
+    total = f.value(_HALF_OPERATIONS[operation].format(from_half(f, old, ptx_type), addend))
     new = to_half(f, total, ptx_type)
     pair = f.value(f"cmpxchg ptr {pointer}, i16 {old}, i16 {new} {order} {failure}")
     f.emit(f"{found} = extractvalue {{ i16, i1 }} {pair}, 0")

@@ -14,17 +14,19 @@ from flambeau.driver.virtual.ptx.syntax import (
     Pair,
     Register,
     Symbol,
+    Variable,
     Vector,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from flambeau.driver.virtual.ptx.syntax import Function, Variable
+    from flambeau.driver.virtual.ptx.syntax import Function
 
 __all__ = ["THREAD_ARGUMENTS", "THREAD_PARAMETERS", "candidates", "lower_call"]
 
 TRAP, ASSERTION, CALL = 3, 4, 5
+HEAP, HEAP_BYTES = "malloc.heap", 8 << 20  # the name is none that PTX can write
 _THREAD = "ptr %ctx, ptr %frame, i32 %tx, i32 %ty, i32 %tz, i32 %flat, i32 %cx, i32 %cy, i32 %cz"
 THREAD_PARAMETERS = f"{_THREAD}, i64 %lbase, i64 %loff".replace("ptr %ctx", "ptr noalias %ctx")
 THREAD_ARGUMENTS = f"{_THREAD}, i64 %lbase"
@@ -247,6 +249,8 @@ def lower_call(f: Lowering, i: Instruction) -> None:
         call_print(f, i)
     elif name == "__assertfail":
         call_assert(f, i)
+    elif name in {"malloc", "free"} and not f.unit.functions[name].defined:
+        call_malloc(f, i) if name == "malloc" else call_free(f, i)
     else:
         call_function(f, i, name)
 
@@ -285,6 +289,25 @@ def call_assert(f: Lowering, i: Instruction) -> None:
         f"i32 {line}, i64 {function})"
     )
     end_thread(f)
+
+
+def call_malloc(f: Lowering, i: Instruction) -> None:
+    """The device's ``malloc``: from the module's heap, null where that has no room."""
+    heap = Variable(HEAP, "global", "b8", 16, HEAP_BYTES)
+    f.unit.variables.setdefault(HEAP, heap)
+    base = f.symbol_address(Symbol(HEAP))
+    f.unit.declare("fl_malloc", "declare i64 {}(i64, i64, i64) nounwind")
+    size = argument(f, i, 0, "i64")
+    address = f.call("i64", "fl_malloc", f"i64 {base}", f"i64 {HEAP_BYTES}", f"i64 {size}")
+    f.emit(f'store i64 {address}, ptr %"{i.results[0]}", align 1')
+
+
+def call_free(f: Lowering, i: Instruction) -> None:
+    """The device's ``free``."""
+    f.unit.declare("fl_free", "declare i32 {}(ptr, i32, i32, i64) nounwind")
+    site, address = f.unit.site(CALL, 0, i), argument(f, i, 0, "i64")
+    status = f.call("i32", "fl_free", "ptr %ctx", "i32 %flat", f"i32 {site}", f"i64 {address}")
+    f.fault_unless(f.value(f"icmp eq i32 {status}, 0"), lambda: None)
 
 
 def call_function(f: Lowering, i: Instruction, name: str) -> None:

@@ -11,7 +11,7 @@ from flambeau.driver.virtual.ptx.lowering import Lowering, lowers
 if TYPE_CHECKING:
     from flambeau.driver.virtual.ptx.syntax import Instruction
 
-__all__ = ["arrive"]
+__all__ = ["arrive_after_copies"]
 
 _SPACES = "shared shared::cta"
 _ORDERS = "relaxed acquire release cta cluster"
@@ -78,3 +78,12 @@ def wait(f: Lowering, i: Instruction) -> None:
     else:
         wanted = f.value(f"lshr i64 {f.read(i.operands[2], 'i64')}, 61")
     f.write(i.operands[0], f.value(f"icmp ne i64 {phase}, {wanted}"), "i1")
+
+
+def arrive_after_copies(f: Lowering, i: Instruction) -> None:
+    """``cp.async.mbarrier.arrive``: all copies are done when it runs, so that it comes at once.
+
+    Without ``.noinc`` it also adds itself to those that the phase waits for, so nothing changes.
+    """
+    operation = _ARRIVE if "noinc" in i.modifiers else _LOAD
+    operate(f, i, 0, operation, "1")

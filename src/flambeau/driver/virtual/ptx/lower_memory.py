@@ -15,6 +15,7 @@ from flambeau.driver.virtual.ptx.addressing import (
     refuse_more_operands,
     space_of,
 )
+from flambeau.driver.virtual.ptx.lower_mbarrier import arrive_after_copies
 from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, Phase, lowers, width
 from flambeau.driver.virtual.ptx.syntax import Address, Immediate, Instruction, Symbol
 
@@ -142,13 +143,17 @@ def prefetch(_f: Lowering, _i: Instruction) -> None:
 
 @lowers(
     "cp",
-    modifiers=f"async commit_group wait_group wait_all {CACHE_HINTS} {' '.join(SPACES)}",
+    modifiers="async commit_group wait_group wait_all mbarrier arrive noinc "
+    f"{CACHE_HINTS} {' '.join(SPACES)}",
 )
 def copy_async(f: Lowering, i: Instruction) -> None:
     """``cp.async``: the copy happens at once, so that groups have nothing to wait for."""
     if "async" not in i.modifiers:
         i.unsupported()
     if not {"commit_group", "wait_group", "wait_all"}.isdisjoint(i.modifiers):
+        return
+    if "mbarrier" in i.modifiers:
+        arrive_after_copies(f, i)
         return
     size = i.operands[2]
     if len(i.operands) > 4 or not isinstance(size, Immediate) or size.value not in {4, 8, 16}:
