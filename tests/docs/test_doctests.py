@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
 import os
 from pathlib import Path
 
@@ -37,3 +38,25 @@ def test_examples(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for test in doctest.DocTestFinder().find(module):
         runner.run(test, out=report.append)
     assert runner.failures == 0, "".join(report)
+
+
+PUBLIC = [
+    "accelerator", "accelerator.memory", "accelerator.random", "amp", "backends.cuda",
+    "backends.cudnn", "cuda", "cuda.amp", "cuda.comm", "cuda.gds", "cuda.graph_annotations",
+    "cuda.graphs", "cuda.green_contexts", "cuda.jiterator", "cuda.memory", "cuda.nccl",
+    "cuda.nvtx", "cuda.profiler", "cuda.random", "cuda.streams", "cuda.tunable", "profiler",
+]  # fmt: skip
+OF_ANOTHER_RUN = {"mgpu_tune_gemm_in_file", "tune_gemm_in_file"}
+"""They need a file that another run has written."""
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_functions_have_an_example(name: str) -> None:
+    module = importlib.import_module(f"flambeau.{name}")
+    without = {
+        public
+        for public in module.__all__
+        if inspect.isfunction(found := inspect.unwrap(getattr(module, public)))
+        and ">>> " not in (inspect.getdoc(found) or "")
+    }
+    assert without <= OF_ANOTHER_RUN

@@ -170,13 +170,30 @@ def _deprecated(old: str, new: str) -> None:
 
 
 def current_device_idx() -> int:
-    """Old name of `current_device_index`. Deprecated."""
+    """Old name of `current_device_index`. Deprecated.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> import warnings
+    >>> warnings.simplefilter("ignore", FutureWarning)
+    >>> torch.accelerator.current_device_idx()
+    0
+    """
     _deprecated("current_device_idx", "current_device_index")
     return current_device_index()
 
 
 def set_device_idx(device: DeviceArgument, /) -> None:
-    """Old name of `set_device_index`. Deprecated."""
+    """Old name of `set_device_index`. Deprecated.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> import warnings
+    >>> warnings.simplefilter("ignore", FutureWarning)
+    >>> torch.accelerator.set_device_idx(0)
+    """
     _deprecated("set_device_idx", "set_device_index")
     set_device_index(device)
 

@@ -434,6 +434,24 @@ def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> An
         The backward; left out, a decorator is returned.
     device_type
         ``"cuda"`` or ``"cpu"``.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> class Double(torch.autograd.Function):
+    ...     @staticmethod
+    ...     @torch.amp.custom_fwd(device_type="cuda")
+    ...     def forward(ctx, x):
+    ...         return x * 2
+    ...
+    ...     @staticmethod
+    ...     @torch.amp.custom_bwd(device_type="cuda")
+    ...     def backward(ctx, grad):
+    ...         return grad * 2
+    >>> x = torch.ones(1, device="cuda", requires_grad=True)
+    >>> Double.apply(x).backward(torch.ones(1, device="cuda"))
+    >>> x.grad.tolist()
+    [2.0]
     """
     _known(device_type)
     if bwd is None:

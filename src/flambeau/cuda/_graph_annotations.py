@@ -330,5 +330,15 @@ def get_kernel_annotations() -> Mapping[int, list[dict[str, Any]]]:
     Mapping
         A node's id, ``graph id << 32 | node id`` with the executable graph's id, to a list with
         one dict. Entries go when their graph does.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> x, g = torch.ones(4, device="cuda"), torch.cuda.CUDAGraph()
+    >>> with torch.cuda.graph(g, enable_annotations=True):
+    ...     with torch.cuda.graph_annotations.mark_kernels("increment"):
+    ...         y = x + 1
+    >>> list(torch.cuda.graph_annotations.get_kernel_annotations().values())
+    [[{'name': 'increment'}]]
     """
     return MappingProxyType(registry)

@@ -46,13 +46,39 @@ class autocast(amp.autocast):  # noqa: N801 - torch's name
 
 
 def custom_fwd(fwd: Callable[..., Any] | None = None, *, cast_inputs: dtype | None = None) -> Any:
-    """`flambeau.amp.custom_fwd` for CUDA, under its older name."""
+    """`flambeau.amp.custom_fwd` for CUDA, under its older name.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> import warnings
+    >>> warnings.simplefilter("ignore", FutureWarning)
+    >>> class Double(torch.autograd.Function):
+    ...     @staticmethod
+    ...     @torch.cuda.amp.custom_fwd
+    ...     def forward(ctx, x):
+    ...         return x * 2
+    >>> Double.apply(torch.ones(1, device="cuda")).tolist()
+    [2.0]
+    """
     _warn("custom_fwd(args...)", "custom_fwd(args..., device_type='cuda')")
     return functools.partial(amp.custom_fwd, device_type="cuda")(fwd, cast_inputs=cast_inputs)
 
 
 def custom_bwd(bwd: Callable[..., Any]) -> Any:
-    """`flambeau.amp.custom_bwd` for CUDA, under its older name."""
+    """`flambeau.amp.custom_bwd` for CUDA, under its older name.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> import warnings
+    >>> warnings.simplefilter("ignore", FutureWarning)
+    >>> @torch.cuda.amp.custom_bwd
+    ... def backward(ctx, grad):
+    ...     return grad * 2
+    >>> backward.__name__
+    'backward'
+    """
     _warn("custom_bwd(args...)", "custom_bwd(args..., device_type='cuda')")
     return amp.custom_bwd(bwd, device_type="cuda")
 

@@ -647,6 +647,19 @@ def export_graph_data(path: str | os.PathLike[str]) -> Callable[[CUDAGraph], Non
     ----------
     path
         The file; replaced if it exists.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "graph.pickle")
+    >>> x, g = torch.ones(4, device="cuda"), torch.cuda.CUDAGraph(keep_graph=True)
+    >>> handle = g.register_post_instantiate_hook(torch.cuda.export_graph_data(path))
+    >>> with torch.cuda.graph(g):
+    ...     y = x + 1
+    >>> g.instantiate()
+    >>> os.path.getsize(path) > 0
+    True
     """
 
     def write(captured: CUDAGraph) -> None:

@@ -310,6 +310,12 @@ def dynamic_dims_mask(
     M, N, K, BATCH
         The dimensions to leave open, as cuBLAS counts them: M is the number of columns of a
         row-major result, N its rows.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> with torch.cuda.tunable.dynamic_dims_mask(N=True):
+    ...     y = torch.ones(4, 8, device="cuda") @ torch.ones(8, 4, device="cuda")
     """
     return _settings.masked(Mask(M, N, K, BATCH))
 
@@ -323,13 +329,28 @@ def set_filename(filename: str, insert_device_ordinal: bool = False) -> None:
         Its path. Without effect while ``PYTORCH_TUNABLEOP_FILENAME`` is set.
     insert_device_ordinal
         Put the current device's number for ``%d``, else before the last dot.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.tunable.set_filename("results.csv", insert_device_ordinal=True)
+    >>> torch.cuda.tunable.get_filename()
+    'results0.csv'
     """
     _results.set_filename(filename, _state.current_device() if insert_device_ordinal else None)
     _matmul.forget_tuned()
 
 
 def get_filename() -> str:
-    """The results file; ``""`` before it is first needed."""
+    """The results file; ``""`` before it is first needed.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.tunable.set_filename("results.csv")
+    >>> torch.cuda.tunable.get_filename()
+    'results.csv'
+    """
     return _results.settled_filename()
 
 
