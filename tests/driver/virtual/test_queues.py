@@ -336,6 +336,30 @@ def test_staging_is_bounded(bench: Bench) -> None:
     assert ctypes.string_at(buffer.address, 8) == b"\5" * 8
 
 
+def test_what_is_ready_goes_by_the_streams_priorities(bench: Bench, log: Log) -> None:
+    virtual.set_schedule("fifo")
+    plain, high, higher = bench.stream(), bench.stream(priority=-1), bench.stream(priority=-3)
+    for name, stream in (("a", plain), ("b", plain), ("c", high), ("d", higher), ("e", high)):
+        log.add(name, stream)
+    calls.ctx_synchronize()
+    assert "".join(log.names) == "dceab"
+
+
+def test_priorities_do_not_overtake_what_must_come_first(bench: Bench, log: Log) -> None:
+    virtual.set_schedule("fifo")
+    plain, high = bench.stream(), bench.stream(priority=-5)
+    log.add("a", plain)
+    event = calls.event_create(0)
+    calls.event_record(event, plain)
+    calls.stream_wait_event(high, event, 0)
+    log.add("c", high)
+    log.add("b", plain)
+    calls.ctx_synchronize()
+    assert log.names[0] == "a"
+    assert log.names == ["a", "c", "b"]
+    calls.event_destroy(event)
+
+
 @pytest.mark.parametrize(("asked", "given"), [(0, 0), (-3, -3), (-5, -5), (-99, -5), (7, 0)])
 def test_priorities_are_clamped(bench: Bench, asked: int, given: int) -> None:
     assert calls.ctx_stream_priority_range() == (0, -5)

@@ -2,6 +2,7 @@
 // Which ready piece of work runs next. Policies choose an order among what dependencies allow and
 // nothing else.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <random>
 #include <unordered_set>
@@ -22,14 +23,16 @@ class Scheduler {
   }
 
   // What to run when somebody waits (`demanded`) or when time has passed; null: nothing suitable.
-  //  fifo         in the order of submission
+  //  fifo         by the streams' priorities, else in the order of submission
   //  random       any ready work
   //  adversarial  only what is waited for, the newest first; the rest stays for as long as it may
   NodePtr choose(const ReadyNodes &ready, bool demanded) {
     if (ready.empty()) return nullptr;
     switch (order_) {
       case Order::Fifo:
-        return ready.begin()->second;
+        return std::min_element(ready.begin(), ready.end(), [](const auto &a, const auto &b) {
+                 return a.second->priority < b.second->priority;
+               })->second;
       case Order::Random:
         return std::next(ready.begin(), static_cast<long>(random_() % ready.size()))->second;
       case Order::Adversarial:

@@ -28,6 +28,7 @@ inline NodePtr Machine::new_node(Stream &stream) {
   node->partition = stream.partition;
   node->stream_name = stream.name;
   node->blocking = stream.blocking();
+  node->priority = stream.priority;
   node->floor = clock.now() + LAUNCH_LATENCY;
   if (checking()) node->check = new_ticket(stream);
   node->trace.stream = stream.trace_number;

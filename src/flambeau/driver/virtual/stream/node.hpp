@@ -67,6 +67,7 @@ struct Node {
   unsigned blockers = 0;            // how many of waits_for are not done
   bool done = false;
   bool blocking = false;            // of a stream that is ordered with the default stream
+  int priority = 0;                 // of its stream: less goes first
   bool wanted = false;              // somebody waits for it or for what depends on it
   bool stalled = false;             // it runs, but only polls memory: other work may start meanwhile
   std::atomic<bool> cancelled{false};   // its polling must end
