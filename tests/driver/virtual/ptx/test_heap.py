@@ -6,6 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import flambeau as torch
+from driver.virtual.checked import Launcher
+
 HEAP = """
 struct Node { int value; Node* next; };
 extern "C" __global__ void lists(int* out, int n) {
@@ -99,3 +102,11 @@ def test_a_heap_that_was_overwritten_gives_null(cuda):
     module.run("fill", 1, 1, block, np.int32(16))  # past its end, over the next header
     module.run("take", 1, 1, block, np.uint64(16))
     assert block[0] == 0
+
+
+def test_blocks_that_threads_use_one_after_another_do_not_race():
+    kernel, out = Launcher(HEAP, "lists", "Pi"), torch.zeros(64, dtype=torch.int32, device="cuda")
+    with torch.virtual.checks(mode="raise"):
+        kernel(1, 64, out, 10)
+        torch.cuda.synchronize()
+    assert out.tolist() == [10 * n + 45 for n in range(64)]

@@ -25,6 +25,7 @@ __all__ = [
     "pointer_at",
     "refuse_more_operands",
     "space_of",
+    "watch",
 ]
 
 READ, WRITE, ATOMIC = 0, 1, 2
@@ -83,11 +84,11 @@ def absolute_pointer(f: Lowering, address: str) -> str:
 
 
 def watch(f: Lowering, pointer: str, space: str, size: int, access: int, i: Instruction) -> None:
-    """Tell the watcher of an access."""
+    """Tell the watcher of an access; calls of the heap order what is around them."""
     flags = {READ: READS, WRITE: WRITES, ATOMIC: READS | WRITES | STRONG}[access]
     if not _STRONG.isdisjoint(i.modifiers):
         flags |= STRONG
-    if not _ORDERING.isdisjoint(i.modifiers) or i.opcode == "mbarrier":
+    if not _ORDERING.isdisjoint(i.modifiers) or i.opcode in {"mbarrier", "call"}:
         flags |= ORDERS
     if space == "shared":
         flags |= SHARED

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flambeau.driver.virtual.ptx.addressing import ATOMIC, watch
 from flambeau.driver.virtual.ptx.lower_half import flush_half
 from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, lowers, width
 from flambeau.driver.virtual.ptx.rounding import flush, from_half, to_half
@@ -291,11 +292,18 @@ def call_assert(f: Lowering, i: Instruction) -> None:
     end_thread(f)
 
 
+def heap(f: Lowering, i: Instruction) -> str:
+    """The address of the module's heap."""
+    f.unit.variables.setdefault(HEAP, Variable(HEAP, "global", "b8", 16, HEAP_BYTES))
+    base = f.symbol_address(Symbol(HEAP))
+    if f.unit.watched:  # who frees a block comes before whoever gets it next
+        watch(f, f.value(f"inttoptr i64 {base} to ptr"), "global", 8, ATOMIC, i)
+    return base
+
+
 def call_malloc(f: Lowering, i: Instruction) -> None:
     """The device's ``malloc``: from the module's heap, null where that has no room."""
-    heap = Variable(HEAP, "global", "b8", 16, HEAP_BYTES)
-    f.unit.variables.setdefault(HEAP, heap)
-    base = f.symbol_address(Symbol(HEAP))
+    base = heap(f, i)
     f.unit.declare("fl_malloc", "declare i64 {}(i64, i64, i64) nounwind")
     size = argument(f, i, 0, "i64")
     address = f.call("i64", "fl_malloc", f"i64 {base}", f"i64 {HEAP_BYTES}", f"i64 {size}")
@@ -304,6 +312,7 @@ def call_malloc(f: Lowering, i: Instruction) -> None:
 
 def call_free(f: Lowering, i: Instruction) -> None:
     """The device's ``free``."""
+    heap(f, i)
     f.unit.declare("fl_free", "declare i32 {}(ptr, i32, i32, i64) nounwind")
     site, address = f.unit.site(CALL, 0, i), argument(f, i, 0, "i64")
     status = f.call("i32", "fl_free", "ptr %ctx", "i32 %flat", f"i32 {site}", f"i64 {address}")
