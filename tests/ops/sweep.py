@@ -381,18 +381,17 @@ def compare(ours_file: str, theirs_file: str) -> None:
     """Print a table of the differences, equal ones of several dtypes and layouts in one row."""
     ours, theirs = (pickle.loads(Path(name).read_bytes()) for name in (ours_file, theirs_file))
     rows: dict[tuple[str, str], list[str]] = defaultdict(list)
-    equal = 0
+    equal = both = 0
     for key, mine in ours.items():
         if key not in theirs:
-            continue
+            continue  # time was up in one of them
+        both += 1
         what = difference(mine, theirs[key])
         equal += not what
         if what:
             kind = what if what.startswith(("only", "error", "dtype")) else what.split(" ")[0]
             rows[key[0], kind].append(f"{key[1]} {key[2]}" + ("" if kind == what else f" ({what})"))
-    print(
-        f"{equal} of {len(ours)} results agree.\n\n| expression | difference | for |\n|---|---|---|"
-    )
+    print(f"{equal} of {both} results agree.\n\n| expression | difference | for |\n|---|---|---|")
     for (case, kind), where in sorted(rows.items()):
         shown = "; ".join(where[:3]) + (f"; {len(where) - 3} more" if len(where) > 3 else "")
         print(f"| `{case}` | {kind} | {shown} |".replace("||", "|"))
