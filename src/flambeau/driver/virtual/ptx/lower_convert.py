@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flambeau.driver.virtual.ptx.lower_half import pack
+from flambeau.driver.virtual.ptx.lower_fp8 import PAIR_FORMATS, convert_pair
+from flambeau.driver.virtual.ptx.lower_half import pack, rectify
 from flambeau.driver.virtual.ptx.lower_integer import extend
 from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, lowers, width
 from flambeau.driver.virtual.ptx.rounding import (
@@ -29,9 +30,18 @@ _FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
 _INTEGRAL = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 
 
-@lowers("cvt", modifiers=f"{' '.join(MODES)} {' '.join(_INTEGRAL)} rna ftz sat relu")
+@lowers(
+    "cvt",
+    modifiers=f"{' '.join(MODES)} {' '.join(_INTEGRAL)} rna ftz sat relu satfinite "
+    f"{' '.join(PAIR_FORMATS)}",
+)
 def convert(f: Lowering, i: Instruction) -> None:
     """``cvt``."""
+    if not PAIR_FORMATS.keys().isdisjoint(i.modifiers):
+        convert_pair(f, i)
+        return
+    if "satfinite" in i.modifiers:
+        i.unsupported()
     types = [m for m in i.modifiers if m in LLVM_TYPES]
     if len(types) != 2:
         i.unsupported()
@@ -84,12 +94,6 @@ def special_target(f: Lowering, i: Instruction, target: str, source: str) -> Non
             value = rectify(f, value)
         parts.append(to_half(f, value, target.removesuffix("x2"), mode))
     f.write(i.operands[0], pack(f, parts), "i32")
-
-
-def rectify(f: Lowering, value: str) -> str:
-    """Negative f32 to +0; NaN stays."""
-    negative = f.value(f"fcmp olt float {value}, 0.0")
-    return f.value(f"select i1 {negative}, float 0.0, float {value}")
 
 
 def float_to_float(f: Lowering, i: Instruction, target: str, source: str) -> None:

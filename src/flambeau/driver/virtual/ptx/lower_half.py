@@ -13,7 +13,7 @@ from flambeau.driver.virtual.ptx.rounding import flush, from_half, saturate, to_
 if TYPE_CHECKING:
     from flambeau.driver.virtual.ptx.syntax import Instruction
 
-__all__ = ["element_type", "elements", "flush_half", "pack"]
+__all__ = ["element_type", "elements", "flush_half", "pack", "rectify"]
 
 Scalar = Callable[[list[str]], str]
 
