@@ -603,6 +603,46 @@ def finish(t: Text, target: str, bits: int) -> int:
     return form.saturate(bits) if "sat" in t.words else bits
 
 
+# Atomic operations
+
+
+def atomic_form(t: Text) -> Form:
+    """What was there before and what is there then, one rotated onto the other."""
+    kind, bits = t.type, width(t.type)
+    operation = t.first("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
+    shared = "shared" in t.words
+    place = "[%z]" if shared else "[%p_d]"
+    space = "shared" if shared else "global"
+    returns = t.opcode == "atom"
+    operands = "%b, %c" if operation == "cas" else "%b"
+    unit = f"b{bits}"
+    body = f""".reg .{unit} %x, %y; .reg .b32 %z, %w; mov.u32 %z, %tid.x;
+        mov.u32 %w, own; mad.lo.u32 %z, %z, 8, %w;
+        mov.{unit} %y, 0; st.{space}.{unit} {place}, %a;
+        {t.text} {"%y, " * returns}{place}, {operands}; ld.{space}.{unit} %x, {place};
+        xor.{unit} %d, %x, %y;"""
+
+    def one(old: int, value: int, new: int = 0) -> int:
+        if operation == "cas":
+            return new if old == value else old
+        if operation in {"inc", "dec"}:
+            up = 0 if old >= value else old + 1
+            return up if operation == "inc" else value if old == 0 or old > value else old - 1
+        if operation == "exch":
+            return value
+        if kind.removesuffix("x2") in FORMATS:
+            form = FORMATS[kind.removesuffix("x2")]
+            return compute(form, "add", "rn", old, value)
+        return INTEGER[operation](typed(kind, old), typed(kind, value)) & (1 << bits) - 1
+
+    single = kind.removesuffix("x2")
+    whole = in_pairs(t, Form(t.text, single, (single,) * 2, one)).reference
+    count = 3 if operation == "cas" else 2
+    return Form(
+        t.text, kind, (kind,) * count, lambda *v: whole(*v) ^ (v[0] if returns else 0), 0, body
+    )
+
+
 SPECIAL: dict[str, Callable[[Text], Form]] = {
     **dict.fromkeys(("add", "sub", "addc", "subc"), sum_form),
     **dict.fromkeys(("mul", "mad", "madc", "mul24", "mad24"), product_form),
@@ -620,5 +660,6 @@ SPECIAL: dict[str, Callable[[Text], Form]] = {
     "selp": select_form,
     "slct": sign_select_form,
     "mov": move_form,
+    **dict.fromkeys(("atom", "red"), atomic_form),
     "cvt": convert_form,
 }
