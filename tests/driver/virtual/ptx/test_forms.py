@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driver.virtual.ptx.forms import Form, form_of, listed_forms, width
+from driver.virtual.ptx.forms import Form, listed_forms, width
+from driver.virtual.ptx.forms_table import form_of
 from driver.virtual.ptx.harness import Module
 from driver.virtual.ptx.reference import F64, FORMATS
 from flambeau.driver.virtual.ptx import lower_kernel  # noqa: F401  fills the table
