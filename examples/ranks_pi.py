@@ -16,6 +16,11 @@ import torch
 POINTS = 100_000
 
 
+def say(line: str) -> None:
+    """Write a line at once, so that those of several processes do not mix."""
+    os.write(1, f"{line}\n".encode())
+
+
 def work(rank: int, ranks: int, identity: bytes) -> None:
     """Draw this rank's points and add up everybody's."""
     torch.cuda.set_device(rank)
@@ -25,9 +30,9 @@ def work(rank: int, ranks: int, identity: bytes) -> None:
     inside = (x * x + y * y <= 1).sum().reshape(1)
     mine = inside.item()
     torch.cuda.nccl.all_reduce([inside], comms=[communicator])
-    print(f"rank {rank} of {ranks}: {mine} of {POINTS} inside", flush=True)
+    say(f"rank {rank} of {ranks}: {mine} of {POINTS} inside")
     if rank == 0:
-        print(f"pi is about {4 * inside.item() / (ranks * POINTS):.3f}")
+        say(f"pi is about {4 * inside.item() / (ranks * POINTS):.3f}")
     communicator.destroy()
 
 
