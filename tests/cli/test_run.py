@@ -114,7 +114,7 @@ def test_interrupt_ends_the_process_by_its_signal(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import os, signal\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background job ignores it
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background jobs ignore it
         "os.kill(os.getpid(), signal.SIGINT)\n"
     )
     ours, pythons = run(str(script)), start(str(script))
