@@ -96,9 +96,6 @@ def destroy_all() -> None:
 def set_body_closer(close_bodies: Callable[[CapturedGraph], None]) -> None:
     """`_graph_conditional` says what ends the bodies that are open."""
 
-def drop_pool(device: int, pool_id: tuple[int, int]) -> None:
-    """One user of a pool less."""
-
 class ConditionalBody:
     """A conditional node's body, while it is captured."""
 

@@ -115,11 +115,6 @@ def set_body_closer(close_bodies):
     _close_bodies = close_bodies
 
 
-def drop_pool(int device, pool_id):
-    """One user of a pool less."""
-    _allocator_pools.drop_pool(device, pool_id)
-
-
 def keep(tensor):
     """Captured work copies pinned memory: the graph holds it as long as it may be replayed."""
     cdef CapturedGraph graph = currently_capturing()

@@ -10,7 +10,7 @@ from flambeau.runtime._allocator_types cimport PoolId, RouteFilter
 from flambeau.runtime._graph cimport CapturedGraph, ConditionalBody
 from flambeau.runtime._tensor cimport Tensor
 
-from flambeau.runtime import _graph, _stream
+from flambeau.runtime import _allocator_pools, _graph, _stream
 
 cdef extern from "flambeau/runtime/graph_pool.hpp" namespace "flambeau" nogil:
     bint is_of_capture "flambeau::is_of_capture"(void*, CUstream) noexcept nogil
@@ -129,7 +129,7 @@ cdef int close(CapturedGraph graph) except -1:
     cdef ConditionalBody body = graph.bodies.pop()
     for device in body.devices:
         end_allocate_to_pool(device, PoolId(body.pool_id[0], body.pool_id[1]), &body.filter, True)
-        _graph.drop_pool(device, body.pool_id)
+        _allocator_pools.drop_pool(device, body.pool_id)
     _stream.set_stream(body.outer)
     return 0
 
