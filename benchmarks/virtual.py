@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long the CPU takes for a virtual GPU's work: ``python -m benchmarks.virtual``.
 
-Each row is measured in turn with NumPy on the same data, the best of several alternations, because
-a shared machine disturbs absolute times more than ratios. With ``numba`` installed, one kernel also
-runs in its CUDA simulator.
+Each row is measured in turn with NumPy on the same data, because a shared machine disturbs absolute
+times more than ratios: the table has the best times of several alternations, and the ratio of each
+alternation's own two times in the median. Where Numba is installed, here or in the interpreter that
+``--numba-python`` names, one kernel also runs in its CUDA simulator.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -37,14 +40,14 @@ class Row:
     ours
         Hands work to the virtual GPU.
     theirs
-        NumPy's way; None if there is none.
+        NumPy's way.
     mark
-        The ratio to stay below, if one was set.
+        What the median of the ratios is to stay below, if a mark was set.
     """
 
     name: str
     ours: Callable[[], object]
-    theirs: Callable[[], object] | None
+    theirs: Callable[[], object]
     mark: float | None = None
 
 
@@ -55,13 +58,11 @@ def milliseconds(work: Callable[[], object]) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
-def measure(row: Row, turns: int = TURNS) -> tuple[float, float]:
-    """The best time of both, measured in turn; NumPy's is 0 where there is none."""
-    theirs = row.theirs or (lambda: None)
+def measure(row: Row, turns: int) -> list[tuple[float, float]]:
+    """Milliseconds of both, measured in turn."""
     row.ours()
-    theirs()
-    times = [(milliseconds(row.ours), milliseconds(theirs)) for _ in range(turns)]
-    return min(t[0] for t in times), min(t[1] for t in times)
+    row.theirs()
+    return [(milliseconds(row.ours), milliseconds(row.theirs)) for _ in range(turns)]
 
 
 def operations(torch: Any) -> list[Row]:
@@ -119,8 +120,8 @@ def kernels(torch: Any) -> list[Row]:
     ]
 
 
-def loading() -> tuple[float, float]:
-    """Milliseconds to load a kernel that was never compiled, and one that was: the best of some."""
+def loading(turns: int) -> tuple[float, float]:
+    """Milliseconds to load a kernel that was never compiled, and one that was: medians."""
     from benchmarks import virtual_kernels as k
     from flambeau.cuda._compiled_kernel import _nvrtc_compile
     from flambeau.driver.virtual.ptx.loader import load
@@ -140,8 +141,8 @@ def loading() -> tuple[float, float]:
         tempfile.TemporaryDirectory() as folder,
         mock.patch.dict(os.environ, FLAMBEAU_CACHE_DIR=folder),
     ):
-        cold = [once(n) for n in range(TURNS)]
-        return min(cold), min(once(n) for n in range(TURNS))
+        cold = [once(n) for n in range(turns)]
+        return statistics.median(cold), statistics.median(once(n) for n in range(turns))
 
 
 SIMULATED = """
@@ -165,15 +166,14 @@ print((time.perf_counter() - start) * 1e3)
 """
 
 
-def simulator(torch: Any) -> tuple[float, float] | None:
+def simulator(torch: Any, python: str, turns: int) -> tuple[float, float] | None:
     """Milliseconds for one element-by-element addition here and in Numba's CUDA simulator.
 
-    ``BENCH_NUMBA_PYTHON`` names a Python with Numba, where this one has none.
+    None where that Python has no Numba.
     """
     from benchmarks import virtual_kernels as k
 
     n = 1 << 14
-    python = os.environ.get("BENCH_NUMBA_PYTHON", sys.executable)
     done = subprocess.run(
         [python, "-c", SIMULATED, str(n)], capture_output=True, text=True, check=False
     )
@@ -187,17 +187,33 @@ def simulator(torch: Any) -> tuple[float, float] | None:
         torch.cuda.synchronize()
 
     ours()
-    return min(milliseconds(ours) for _ in range(TURNS)), float(done.stdout)
+    return statistics.median(milliseconds(ours) for _ in range(turns)), float(done.stdout)
+
+
+def arguments() -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.virtual")
+    parser.add_argument("--turns", type=int, default=TURNS, help="alternations (%(default)s)")
+    parser.add_argument(
+        "--numba-python",
+        default=sys.executable,
+        metavar="PATH",
+        help="an interpreter that has Numba, for the row of its CUDA simulator (this one)",
+    )
+    return parser.parse_args()
 
 
 def main() -> None:
     """Measure and print a Markdown table."""
+    options = arguments()
     os.environ.setdefault("FLAMBEAU_VIRTUAL", "h200:1")
     import flambeau
 
+    turns = options.turns
     print(f"### {ELEMENTS:,} elements, ms until the work is done\n")
-    print(f"On {flambeau.cuda.get_device_name()}, {os.cpu_count()} CPU cores; best of {TURNS}.\n")
-    print(f"| | flambeau {flambeau.__version__} | NumPy {np.__version__} | ratio | mark |")
+    print(f"On {flambeau.cuda.get_device_name()}, {os.cpu_count()} CPU cores; {turns} turns.\n")
+    numpy = f"NumPy {np.__version__}"
+    print(f"| best times | flambeau {flambeau.__version__} | {numpy} | median ratio | mark |")
     print("|---|---|---|---|---|")
     synchronize = flambeau.cuda.synchronize
     for row in [*operations(flambeau), *kernels(flambeau)]:
@@ -206,14 +222,14 @@ def main() -> None:
             work()
             synchronize()
 
-        mine, theirs = measure(Row(row.name, ours, row.theirs))
+        times = measure(Row(row.name, ours, row.theirs), turns)
+        mine, theirs = (min(column) for column in zip(*times, strict=True))
+        ratio = statistics.median(one / other for one, other in times)
         mark = "" if row.mark is None else f"≤ {row.mark}"
-        print(
-            f"| {row.name} | {mine:.2f} | {theirs:.2f} | {mine / theirs:.2f} | {mark} |", flush=True
-        )
-    cold, cached = loading()
+        print(f"| {row.name} | {mine:.2f} | {theirs:.2f} | {ratio:.2f} | {mark} |", flush=True)
+    cold, cached = loading(turns)
     print(f"\nA kernel loads in {cold:.1f} ms when compiled, {cached:.1f} ms from the cache (≤ 5).")
-    pair = simulator(flambeau)
+    pair = simulator(flambeau, options.numba_python, turns)
     if pair is not None:
         mine, theirs = pair
         print(
