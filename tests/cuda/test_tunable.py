@@ -17,6 +17,7 @@ from flambeau.cuda import _tunable_keys as keys
 from flambeau.cuda import _tunable_tuning, tunable
 from flambeau.cuda._tunable_results import numbered, results
 from flambeau.cuda._tunable_settings import settings
+from flambeau.driver.libraries import Algorithm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,12 +80,15 @@ def test_names_of_products() -> None:
     torch.ones(3, 64, 32, device="cuda") @ torch.ones(3, 32, 48, device="cuda")
     torch.ones(64, 32, device="cuda") @ torch.ones(16, 32, device="cuda").t()
     _product(dtype=torch.bfloat16)
+    x, weight = torch.ones(64, 32, device="cuda"), torch.ones(16, 32, device="cuda")
+    assert torch.nn.functional.linear(x, weight, weight[:, 0].clone())[0, 0].item() == 33.0
     named = [(operation, parameters) for operation, parameters, *_ in tunable.get_results()]
     assert named == [
         ("GemmTunableOp_float_NN", "nn_48_64_32_ld_48_32_48"),
         ("GemmStridedBatchedTunableOp_float_NN", "nn_48_64_32_B_3_ld_48_32_48"),
         ("GemmTunableOp_float_TN", "tn_16_64_32_ld_32_32_16"),
         ("GemmTunableOp_BFloat16_NN", "nn_48_64_32_ld_48_32_48"),
+        ("GemmAndBiasTunableOp_float_TN", "tn_16_64_32_ld_32_32_16"),
     ]
 
 
@@ -197,6 +201,62 @@ def test_untuned_products_are_listed_once_and_tuned_later(tmp_path: Path) -> Non
     tunable.enable(False)
     with pytest.raises(AssertionError, match="TunableOp is not enabled"):
         tunable.tune_gemm_in_file("tunableop_untuned0.csv")
+
+
+def test_a_product_with_a_bias_is_tuned_as_one(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, weight, bias = (
+        torch.from_numpy(rng.normal(size=size).astype(np.float32)).to("cuda")
+        for size in ((64, 96), (32, 96), (32,))
+    )
+    tunable.enable()
+    tunable.tuning_enable(False)
+    tunable.record_untuned_enable()
+    expected = x.cpu().numpy() @ weight.cpu().numpy().T + bias.cpu().numpy()
+    for affine in (
+        lambda: torch.nn.functional.linear(x, weight, bias),
+        lambda: torch.addmm(bias, x, weight.t()),
+    ):
+        np.testing.assert_allclose(affine().cpu().numpy(), expected, rtol=1e-3, atol=1e-3)
+    line = "GemmAndBiasTunableOp_float_TN,tn_32_64_96_ld_96_96_32"
+    assert (tmp_path / "tunableop_untuned0.csv").read_text().splitlines() == [line]
+    tunable.tuning_enable()
+    tunable.record_untuned_enable(False)
+    tunable.tune_gemm_in_file("tunableop_untuned0.csv")
+    ((operation, parameters, solution, _),) = tunable.get_results()
+    assert f"{operation},{parameters}" == line
+    assert solution == "Default" or solution.startswith("Gemm_Cublaslt_id_")
+    found = torch.nn.functional.linear(x, weight, bias).cpu().numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_tuning_is_not_slower_than_the_library_itself() -> None:
+    took = {"Default": (5.0, 4.0), "own": (6.0, 3.0), "cold": (4.0, 3.1), "both": (4.5, 3.0)}
+    numbers = {"Default": 0, "own": 1, "cold": 7, "both": 8}
+    bench = _FakeBench(took)
+    for names, best in (
+        (("Default", "own", "cold", "both"), "both"),
+        (("Default", "own", "cold"), "own"),
+        (("Default", "cold"), "cold"),
+    ):
+        race = _tunable_tuning.Race(bench)  # type: ignore[arg-type]
+        for name in names:
+            race.times[Algorithm(name, numbers[name], 0)] = took[name][0]
+        assert race.winner()[0].name == best
+
+
+class _FakeBench:
+    """Times that are known: cold ones and warm ones."""
+
+    def __init__(self, took: dict[str, tuple[float, float]]) -> None:
+        self.took = took
+
+    def mean(self, algorithm: Algorithm, runs: int, warm: bool = False) -> float:
+        del runs
+        return self.took[algorithm.name][warm]
+
+    def affordable(self, runs: int) -> int:
+        return runs
 
 
 def test_products_of_other_programs_are_tuned(tmp_path: Path) -> None:

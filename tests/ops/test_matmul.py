@@ -87,6 +87,47 @@ def test_factors(device: str) -> None:
     assert_close(torch.addmm(z, x[:, :0], y[:0]), np.broadcast_to(c, (3, 5)))
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_bias(gpu: Any, dtype: str) -> None:
+    for m, k, n in ((5, 3, 7), (64, 32, 48), (33, 130, 65), (1, 8, 4), (8, 4, 1), (3, 1, 2)):
+        x, weight, bias = (
+            tensor_of(_random(shape, 9), gpu).to(getattr(torch, dtype))
+            for shape in ((m, k), (n, k), (n + 1,))
+        )
+        a, w, b = (array_of(t.double()) for t in (x, weight, bias))
+        wide = torch.stack([bias, bias], 1)
+        for vector, added in (
+            (bias[:n].clone(), b[:n]),
+            (bias[1:], b[1:]),  # at an odd address
+            (wide[1:, 0], b[1:]),
+            (bias[:1].expand(n), b[:1].repeat(n)),
+        ):
+            expected = a @ w.T + added
+            assert_close(torch.nn.functional.linear(x, weight, vector), expected, scale=100)
+            assert_close(torch.addmm(vector, x, weight.t()), expected, scale=100)
+            assert_close(torch.addmm(vector, x, weight.t(), alpha=2), expected + a @ w.T, scale=100)
+        assert_close(
+            torch.nn.functional.linear(x[None], weight, bias[1:])[0], a @ w.T + b[1:], scale=100
+        )
+
+
+def test_half_products_with_a_bias_are_rounded_once(gpu: Any) -> None:
+    tiny = 2**-11  # half of what a float16 of 1 can tell
+    x = torch.tensor([[1.0, tiny]] * 16, dtype=torch.float16, device=gpu)
+    weight = torch.ones(16, 2, dtype=torch.float16, device=gpu)
+    bias = torch.full((16,), tiny, dtype=torch.float16, device=gpu)
+    made = torch.nn.functional.linear(x, weight, bias)
+    assert set(made.double().flatten().tolist()) == {1 + 2 * tiny}
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_complex_bias(gpu: Any, dtype: str) -> None:
+    x, weight = (_random(shape, 3) + 1j * _random(shape, 4) for shape in ((5, 4), (6, 4)))
+    a, w = (torch.from_numpy(array.astype(dtype)).to(gpu) for array in (x, weight))
+    made = torch.nn.functional.linear(a, w, w[:, 0].clone()).cpu().numpy()
+    np.testing.assert_allclose(made, x @ weight.T + weight[:, 0], rtol=1e-4, atol=1e-4)
+
+
 def test_out(gpu: Any) -> None:
     x = torch.ones(2, 3, device=gpu)
     out = torch.empty(0, device=gpu)

@@ -61,6 +61,8 @@ def _key(problem: GemmProblem, open_: tuple[str, ...]) -> tuple[str, str]:
         wild_m if problem.ldc == m and wild_m else problem.ldc,
     )
     operation = "GemmStridedBatched" if problem.batch > 1 else "Gemm"
+    if problem.bias:
+        operation = "GemmAndBias"
     sizes = f"{wild_m or m}_{wild_n or n}_{wild_k or k}"
     if problem.batch > 1:
         sizes += f"_B_{wild_batch or problem.batch}"
@@ -103,6 +105,7 @@ def problem_of(operation: str, parameters: str) -> GemmProblem | None:
         transpose_b=int(transpose_b),
         dtype=_dtype.dtypes[_DTYPES[operated[2]]].code,
         compute={"tf32": _TF32, "bfx9": _BF16X9}.get(operated[2], 0),
+        bias=int(operated[1] == "GemmAndBias"),
     )
     if batch == 1:
         return problem

@@ -64,6 +64,7 @@ class Bench:
         item = _dtype.dtype_from_code(p.dtype).itemsize
         copies = rotating_bytes(device) // max(1, sum(sizes) * item) + 1
         self.copies = [tuple(self._matrix(n) for n in sizes) for _ in range(copies)]
+        self.bias = self._matrix(p.n) if p.bias else None
         self._turn = 0
         self._wall = 0.0  # milliseconds of the host's time that a run took last
 
@@ -81,7 +82,7 @@ class Bench:
             self._turn += 1
         a, b, c = copy
         p = self.problem
-        _matmul.gemm(
+        done = _matmul.gemm(
             a,
             b,
             c,
@@ -94,7 +95,10 @@ class Bench:
             0.0,
             p.compute | AS_GIVEN | algorithm.number << ALGORITHM_SHIFT,
             algorithm.workspace_bytes,
+            self.bias,
         )
+        if not done:
+            raise RuntimeError("the library cannot add this bias")
 
     def mean(self, algorithm: Algorithm, runs: int, warm: bool = False) -> float:
         """Milliseconds of a run. Waits for the device. A warm run finds its matrices in caches."""
@@ -262,6 +266,8 @@ def tune(problem: GemmProblem, device: int) -> Entry:
             out = race.enter(candidate)
             say(3, f"  {candidate.name}: {out or f'{race.times[candidate]:.6g} ms'}")
             progress.step()
+    if not race.times:  # the product itself will say why
+        return Entry(DEFAULT, 0.0)
     algorithm, milliseconds = race.winner()
     say(2, f"found {algorithm.name} with {milliseconds:.6g} ms")
     return Entry(algorithm.name, milliseconds)

@@ -49,6 +49,7 @@ cdef extern from "flambeau/driver/table.hpp" namespace "flambeau" nogil:
         double alpha, beta
         CUdeviceptr workspace
         size_t workspace_bytes
+        CUdeviceptr bias
 
     cdef struct CUkernelNodeParams:
         CUfunction func

@@ -204,6 +204,7 @@ class GemmProblem:
     transpose_b: int
     dtype: int
     compute: int
+    bias: int = 0  # whether a vector is added to every row
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,8 @@ class Algorithm:
     name
         The same in every process with this library on this kind of GPU.
     number
-        What ``GemmArgs::compute`` carries, in this process.
+        What ``GemmArgs::compute`` carries, in this process: 0 for what the table's Gemm takes when
+        nothing is asked for, 1 for what the library's plainest function would take.
     workspace_bytes
         Scratch memory it needs.
     """

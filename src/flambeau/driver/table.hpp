@@ -123,6 +123,7 @@ struct GemmArgs {
   double alpha, beta;
   CUdeviceptr workspace;         // scratch memory the library may use on this stream, or 0
   std::size_t workspace_bytes;
+  CUdeviceptr bias;              // n elements that are added to each row before it is rounded, or 0
 };
 
 // X(name, signature): name is the Driver API's without its `cu` prefix and `_v2` suffix.

@@ -217,8 +217,8 @@ def linear_forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if weight.ndim == 2 and x.ndim > 2 and x.is_contiguous() and x.numel():  # one tall product
         tall = linear_forward(x.reshape(-1, x.shape[-1]), weight, bias)
         return tall.reshape(*x.shape[:-1], weight.shape[0])
-    product = matmul.matmul(x, weight if weight.ndim == 1 else weight.t())
-    return product if bias is None else OPS["_add"].in_place(product, bias)
+    matrix = weight if weight.ndim == 1 else weight.t()
+    return matmul.matmul(x, matrix) if bias is None else matmul.affine(x, matrix, bias)
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -261,4 +261,9 @@ def linear_backward(
     return of_input, of_weight, of_bias
 
 
-_linear = differentiable(linear_forward, {("x", "weight", "bias"): linear_backward}, name="linear")
+_linear = differentiable(
+    linear_forward,
+    {("x", "weight", "bias"): linear_backward},
+    name="linear",
+    holomorphic=True,
+)

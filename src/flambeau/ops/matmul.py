@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from flambeau.runtime._tensor import Tensor
 
 FULL_PRECISION, TF32, BF16X9 = 0, 1, 2  # GEMM_FULL and its kin in gemm_options.hpp
-_AS_GIVEN = 0x40
+_AS_GIVEN, _KIND = 0x40, 0xF
 _SINGLE = [_dtype.dtypes[name].code for name in ("float32", "complex64")]
 
 
@@ -61,24 +61,38 @@ def _stored(matrix: Tensor) -> tuple[Tensor, bool, int]:
     return matrix, False, max(1, columns)
 
 
-def _run(a: Tensor, b: Tensor, c: Tensor, alpha: float, beta: float, compute: int = -1) -> None:
-    """``c = alpha * a @ b + beta * c`` with three 3-d tensors; c has contiguous rows."""
+def _run(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor,
+    alpha: float,
+    beta: float,
+    compute: int = -1,
+    bias: Tensor | None = None,
+) -> bool:
+    """``c = alpha * a @ b + beta * c + bias`` with 3-d tensors; c has contiguous rows.
+
+    Returns
+    -------
+    bool
+        False if nothing was done because the library cannot add this bias.
+    """
     batch, m, n = c.shape
     k = a.shape[-1]
     if c.numel() == 0:
-        return
+        return True
     if k == 0:
         OPS["mul"].in_place(c, beta) if beta else c.fill_(0)
-        return
+        return True
     if c.device.type == "cpu":
         from flambeau.ops import host_matmul
 
         host_matmul.run(a, b, c, alpha, beta)
-        return
+        return True
     a, transpose_a, lda = _stored(a)
     b, transpose_b, ldb = _stored(b)
     steps = (0 if batch == 1 else a.stride(0), 0 if batch == 1 else b.stride(0))
-    _matmul.gemm(
+    return _matmul.gemm(
         a,
         b,
         c,
@@ -90,6 +104,8 @@ def _run(a: Tensor, b: Tensor, c: Tensor, alpha: float, beta: float, compute: in
         alpha,
         beta,
         compute,
+        0,
+        bias,
     )
 
 
@@ -267,6 +283,10 @@ def _flat_batch(matrix: Tensor, batch: tuple[int, ...]) -> Tensor:
 def _accumulated(
     input: Tensor, a: Tensor, b: Tensor, shape: tuple[int, ...], beta: float, alpha: float
 ) -> Tensor:
+    if beta == 1 and input.ndim == 1 and len(shape) == 2:
+        made = _with_bias(a, b, input, alpha)
+        if made is not None:
+            return made
     result = new_like(a, shape)
     if beta:
         result.copy_(input.expand(shape))
@@ -330,20 +350,51 @@ def baddbmm(
     return store_out(_accumulated(input, batch1, batch2, shape, beta, alpha), out)
 
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Apply ``input @ weight.T + bias``.
+def _with_bias(a: Tensor, b: Tensor, bias: Tensor, alpha: float = 1.0) -> Tensor | None:
+    """Multiply two 3-d tensors, adding a vector to each row; None if no library call does it all.
+
+    It is rounded once, after the addition.
+    """
+    _, m, k = a.shape
+    n = b.shape[-1]
+    if (
+        bias.shape != (n,)
+        or a.device.type == "cpu"
+        or min(m, n, k) < 2
+        or not bias.is_contiguous()
+        or bias.dtype != a.dtype
+        or not a.dtype.is_floating_point
+        or _matmul.get_compute(a.dtype.code) & _KIND > TF32
+    ):
+        return None
+    result = new_like(a, (m, n))
+    done = _run(a, b, result.unsqueeze(0), float(alpha), 0.0, -1, bias)
+    return result if done else None
+
+
+def affine(input: Tensor, mat2: Tensor, bias: Tensor) -> Tensor:
+    """Compute ``input @ mat2 + bias``, in one library call where there is one.
 
     Parameters
     ----------
-    input
-        (..., in_features).
-    weight
-        (out_features, in_features).
+    input, mat2
+        What `matmul` takes.
     bias
-        (out_features), or None.
+        Added to every row.
     """
-    product = matmul(input, weight.t())
-    return product if bias is None else OPS["_add"].in_place(product, bias)
+    simple = _matmul.product(input, mat2, bias)
+    if simple is not None:
+        return simple
+    if (
+        (input.ndim, mat2.ndim) == (2, 2)
+        and input.shape[1] == mat2.shape[0]
+        and input.device == mat2.device == bias.device
+        and input.dtype == mat2.dtype
+    ):
+        made = _with_bias(input.unsqueeze(0), mat2.unsqueeze(0), bias)
+        if made is not None:
+            return made
+    return OPS["_add"].in_place(matmul(input, mat2), bias)
 
 
 @public()

@@ -16,8 +16,9 @@ def gemm(
     beta: float = 0.0,
     compute: int = -1,
     workspace_bytes: int = 0,
-) -> None:
-    """``c = alpha * op(a) @ op(b) + beta * c`` on the current stream, `batch` times.
+    bias: Tensor | None = None,
+) -> bool:
+    """``c = alpha * op(a) @ op(b) + beta * c + bias`` on the current stream, `batch` times.
 
     Parameters
     ----------
@@ -38,6 +39,13 @@ def gemm(
         `set_compute` was told.
     workspace_bytes
         Scratch memory that the library may use; 0 leaves it to `set_workspace_bytes`.
+    bias
+        n elements that are added to every row.
+
+    Returns
+    -------
+    bool
+        False if nothing was done: the library cannot add this bias.
     """
 
 def get_workspace_bytes() -> int:
@@ -73,8 +81,10 @@ def set_tuner(
 def forget_tuned() -> None:
     """Ask the tuner again for every product."""
 
-def product(a: object, b: object) -> Tensor | None:
+def product(a: object, b: object, bias: object = None) -> Tensor | None:
     """Multiply two matrices on one CUDA device, if they are as simple as they mostly are.
+
+    A bias (n) is added to every row.
 
     Returns
     -------

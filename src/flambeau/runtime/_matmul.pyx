@@ -39,6 +39,7 @@ cdef enum:
     SMALL = 1 << 21
     LARGE = 1 << 26
     TYPES = 32
+    NOT_SUPPORTED = 801  # CUDA_ERROR_NOT_SUPPORTED
 
 cdef int64_t workspace_bytes = -1
 cdef int compute_of[TYPES]      # GemmArgs.compute by scalar type, as the settings say
@@ -149,7 +150,7 @@ cdef int _choose(GemmArgs* args, Tensor c) except -1:
         answer = tuner(c.device_index, (
             args.m, args.n, args.k, args.batch, args.lda, args.ldb, args.ldc, args.stride_a,
             args.stride_b, args.stride_c, args.transpose_a, args.transpose_b, args.dtype,
-            args.compute))
+            args.compute, args.bias != 0))
         if answer is None:  # not settled
             return 0
         made.number, made.workspace = answer
@@ -172,7 +173,10 @@ cdef int64_t _workspace_for(const GemmArgs* args) except -1:
 
 
 cdef int _run(GemmArgs* args, Tensor a, Tensor b, Tensor c) except -1:
-    """Multiply on the current stream of c's device, whose context is current."""
+    """Multiply on the current stream of c's device, whose context is current.
+
+    Returns 1, and has done nothing, if the library cannot add this bias.
+    """
     cdef CUstream stream = _state.thread_state().streams[c.device_index]
     cdef Storage* scratch = NULL
     cdef size_t kept
@@ -205,13 +209,15 @@ cdef int _run(GemmArgs* args, Tensor a, Tensor b, Tensor c) except -1:
         status = driver.Gemm(args, stream)
     if scratch != NULL:
         scratch.drop()  # only later work of this stream can get it
+    if status == NOT_SUPPORTED and args.bias:
+        return 1
     check(status)
     return 0
 
 
 def gemm(Tensor a not None, Tensor b not None, Tensor c not None, shape, leading, strides,
          bint transpose_a, bint transpose_b, double alpha=1.0, double beta=0.0, int compute=-1,
-         size_t workspace_bytes=0):
+         size_t workspace_bytes=0, Tensor bias=None):
     cdef GemmArgs args
     cdef int device = c.device_index
     if device < 0 or a.device_index != device or b.device_index != device:
@@ -225,14 +231,17 @@ def gemm(Tensor a not None, Tensor b not None, Tensor c not None, shape, leading
     args.workspace_bytes = workspace_bytes
     args.alpha = alpha
     args.beta = beta
+    args.bias = 0 if bias is None else <CUdeviceptr><uintptr_t>bias.data
     _state.note_call()
     _state.ensure_context(device)
-    _run(&args, a, b, c)
+    if _run(&args, a, b, c):
+        return False
     mark_written(c)
     if _launch.observed:
         from flambeau.runtime import observers
-        observers.notify("operation", "matmul", (a, b), (c,),
+        observers.notify("operation", "matmul", (a, b) if bias is None else (a, b, bias), (c,),
                          <uintptr_t>_state.thread_state().streams[device])
+    return True
 
 
 cdef inline bint _stored(const int64_t* sizes, const int64_t* strides, int64_t* leading,
@@ -249,7 +258,14 @@ cdef inline bint _stored(const int64_t* sizes, const int64_t* strides, int64_t* 
     return False
 
 
-def product(a, b):
+cdef bint _takes_bias(Tensor x, Tensor bias, int64_t n) noexcept:
+    """Whether the library adds it to the rows of products of x."""
+    return (bias.ndim_ == 1 and bias.sizes[0] == n and bias.strides[0] == 1
+            and bias.scalar_type == x.scalar_type and bias.device_index == x.device_index
+            and compute_of[x.scalar_type] & 0xf <= 1)
+
+
+def product(a, b, bias=None):
     cdef GemmArgs args
     cdef Tensor x, y, c
     cdef int64_t sizes[3]
@@ -282,11 +298,14 @@ def product(a, b):
     args.ldc = args.n
     args.alpha = 1.0
     args.compute = compute_of[x.scalar_type]
+    if bias is not None:
+        if type(bias) is not Tensor or not _takes_bias(x, <Tensor>bias, args.n) or args.m < 2 or args.n < 2:
+            return None
+        args.bias = <CUdeviceptr><uintptr_t>(<Tensor>bias).data
     _state.note_call()
     _state.ensure_context(x.device_index)
     sizes[0] = x.sizes[0]
     sizes[batched] = args.m
     sizes[batched + 1] = args.n
     c = new_tensor(x.device_index, x.scalar_type, 2 + batched, sizes)
-    _run(&args, x, y, c)
-    return c
+    return None if _run(&args, x, y, c) else c

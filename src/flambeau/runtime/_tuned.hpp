@@ -12,7 +12,7 @@ namespace flambeau {
 
 struct TunedKey {
   std::int64_t m, n, k, batch, lda, ldb, ldc, stride_a, stride_b, stride_c;
-  int transpose_a, transpose_b, dtype, compute, device, padding;
+  int transpose_a, transpose_b, dtype, compute, device, bias;
   bool operator==(const TunedKey &other) const { return !std::memcmp(this, &other, sizeof other); }
 };
 
@@ -49,12 +49,13 @@ class TunedProducts {
     key.stride_a = g.stride_a; key.stride_b = g.stride_b; key.stride_c = g.stride_c;
     key.transpose_a = g.transpose_a; key.transpose_b = g.transpose_b;
     key.dtype = g.dtype; key.compute = g.compute; key.device = device;
+    key.bias = g.bias != 0;
     return key;
   }
   std::unordered_map<TunedKey, TunedChoice, TunedKeyHash> choices_;
 };
 
 // Algorithms assume that matrices lie at multiples of 16 bytes.
-inline bool well_aligned(const GemmArgs &g) { return ((g.a | g.b | g.c) & 15) == 0; }
+inline bool well_aligned(const GemmArgs &g) { return ((g.a | g.b | g.c | g.bias) & 15) == 0; }
 
 }  // namespace flambeau

@@ -139,6 +139,21 @@ def test_empty_products(bench: Bench) -> None:
     calls.ctx_synchronize()
 
 
+@pytest.mark.parametrize("dtype", [FLOAT16, FLOAT32, FLOAT64])
+def test_a_bias_is_added_before_rounding(bench: Bench, dtype: int) -> None:
+    kind, rng = TYPES[dtype], np.random.default_rng(1)
+    a, b, bias = (random_matrix(rng, shape, kind) for shape in ((2, 3, 5), (5, 4), (1, 4)))
+    buffers = [device_copy(bench, values) for values in (a, b, bias, np.zeros((2, 3, 4), kind))]
+    calls.gemm(m=3, n=4, k=5, batch=2, dtype=dtype, a=buffers[0].address, b=buffers[1].address,
+               bias=buffers[2].address, c=buffers[3].address, lda=5, ldb=4, ldc=4, stride_a=15,
+               stride_c=12, alpha=2.0)  # fmt: skip
+    calls.ctx_synchronize()
+    got = np.frombuffer(buffers[3].peek(), kind).reshape(2, 3, 4)
+    once = (2.0 * (wide(a) @ wide(b)) + wide(bias)).astype(kind)
+    np.testing.assert_allclose(got, once, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    assert status_of(functools.partial(square, bench, 16, bias=buffers[2].address)) == 801
+
+
 def test_what_is_refused(bench: Bench) -> None:
     assert status_of(square, bench, INT32) == 801
     assert status_of(square, bench, BOOL) == 801

@@ -154,8 +154,9 @@ cdef int _fill(GemmArgs* args, tuple problem, size_t workspace) except -1:
         use_cublaslt(_locate_cublaslt())
     memset(args, 0, sizeof(GemmArgs))
     (args.m, args.n, args.k, args.batch, args.lda, args.ldb, args.ldc, args.stride_a, args.stride_b,
-     args.stride_c, args.transpose_a, args.transpose_b, args.dtype, args.compute) = problem
+     args.stride_c, args.transpose_a, args.transpose_b, args.dtype, args.compute, bias) = problem
     args.a = args.b = args.c = 16
+    args.bias = 16 if bias else 0
     args.workspace = 256 if workspace else 0
     args.workspace_bytes = workspace
     return 0

@@ -91,7 +91,7 @@ enum : int {
   COMPUTE_16F = 64, COMPUTE_32F = 68, COMPUTE_64F = 70, COMPUTE_32F_FAST_TF32 = 77,
   COMPUTE_32F_EMULATED_16BFX9 = 78,
   R_32F = 0, R_64F = 1, R_16F = 2, C_32F = 4, C_64F = 5, R_16BF = 14,
-  DESC_TRANSA = 3, DESC_TRANSB = 4,
+  DESC_TRANSA = 3, DESC_TRANSB = 4, DESC_EPILOGUE = 7, DESC_BIAS = 8, EPILOGUE_BIAS = 4,
   LAYOUT_BATCH_COUNT = 5, LAYOUT_BATCH_STRIDE = 6,
   PREFERENCE_WORKSPACE = 1, PREFERENCE_REDUCTION = 3, PREFERENCE_ALIGN_A = 5, PREFERENCE_ALIGN_B = 6,
   PREFERENCE_ALIGN_C = 7, PREFERENCE_ALIGN_D = 8,
@@ -102,6 +102,7 @@ struct PlanKey {
   std::int64_t workspace;
   int transpose_a, transpose_b, dtype, compute, device;
   int align_a, align_b, align_c;  // bytes, 16 .. 256
+  int align_bias, padding;        // 0 where there is none
   bool operator==(const PlanKey &other) const { return !std::memcmp(this, &other, sizeof other); }
 };
 
@@ -189,13 +190,23 @@ inline int alignment_of(CUdeviceptr pointer) {
   return low == 0 || low > 256 ? 256 : low;
 }
 
+inline int make_description(const GemmArgs &g, const GemmTypes &types, void **desc) {
+  CublasLt &lt = cublaslt();
+  if (int s = lt.MatmulDescCreate(desc, types.compute, types.scale)) return s;
+  const auto set = [&](int attribute, auto value) {
+    return lt.MatmulDescSetAttribute(*desc, attribute, &value, sizeof value);
+  };
+  if (int s = set(DESC_TRANSA, g.transpose_b ? 1 : 0)) return s;
+  if (int s = set(DESC_TRANSB, g.transpose_a ? 1 : 0)) return s;
+  if (!g.bias) return 0;
+  if (int s = set(DESC_EPILOGUE, static_cast<int>(EPILOGUE_BIAS))) return s;
+  return set(DESC_BIAS, g.bias);
+}
+
 // A row-major product is the column-major product of the swapped, transposed-in-place operands.
 inline int make_layouts(const GemmArgs &g, const GemmTypes &types, Plan &plan) {
   CublasLt &lt = cublaslt();
-  if (int s = lt.MatmulDescCreate(&plan.desc, types.compute, types.scale)) return s;
-  const int op_first = g.transpose_b ? 1 : 0, op_second = g.transpose_a ? 1 : 0;
-  if (int s = lt.MatmulDescSetAttribute(plan.desc, DESC_TRANSA, &op_first, sizeof op_first)) return s;
-  if (int s = lt.MatmulDescSetAttribute(plan.desc, DESC_TRANSB, &op_second, sizeof op_second)) return s;
+  if (int s = make_description(g, types, &plan.desc)) return s;
   auto layout = [&](void **out, std::int64_t rows, std::int64_t cols, std::int64_t leading,
                     std::int64_t stride) {
     if (int s = lt.MatrixLayoutCreate(out, types.matrix, static_cast<std::uint64_t>(rows),
@@ -275,6 +286,7 @@ inline void fill_key(const GemmArgs &g, CUdevice device, PlanKey &key) {
   key.transpose_a = g.transpose_a; key.transpose_b = g.transpose_b;
   key.dtype = g.dtype; key.compute = g.compute; key.device = device;
   key.align_a = alignment_of(g.a); key.align_b = alignment_of(g.b); key.align_c = alignment_of(g.c);
+  key.align_bias = g.bias ? alignment_of(g.bias) : 0;
 }
 
 // cuBLASLt's handle of a device, made at first use. The caller holds the lock of the plans.
@@ -324,10 +336,15 @@ inline CUresult gemm(const GemmArgs *args, CUstream stream) {
   gemm_types(g.dtype, gemm_kind(g.compute), types);
   const Factor alpha(g.alpha, types.scale), beta(g.beta, types.scale);
   auto address = [](CUdeviceptr p) { return reinterpret_cast<void *>(p); };
-  const int status = lt.Matmul(handle, plan->desc, alpha.pointer(), address(g.b), plan->b,
+  void *desc = plan->desc;  // threads share it, so that one with an address in it is made anew
+  if (g.bias) {
+    if (int s = make_description(g, types, &desc)) return blas_failure(s);
+  }
+  const int status = lt.Matmul(handle, desc, alpha.pointer(), address(g.b), plan->b,
                                address(g.a), plan->a, beta.pointer(), address(g.c), plan->c,
                                address(g.c), plan->c, &plan->algorithm, address(g.workspace),
                                plan->workspace, stream);
+  if (g.bias) lt.MatmulDescDestroy(desc);
   return status ? blas_failure(status) : CUDA_SUCCESS;
 }
 

@@ -89,6 +89,7 @@ inline CUresult cublas_handle(CUstream stream, void **handle) {
 inline CUresult cublas_gemm(const GemmArgs &g, CUstream stream) {
   constexpr int DEFAULT_ALGORITHM = -1;
   if (g.m == 0 || g.n == 0 || g.batch == 0) return CUDA_SUCCESS;
+  if (g.bias) return CUDA_ERROR_NOT_SUPPORTED;
   constexpr std::int64_t MOST = 0x7fffffff;
   if (g.m > MOST || g.n > MOST || g.k > MOST || g.lda > MOST || g.ldb > MOST || g.ldc > MOST || g.batch > MOST) {
     return CUDA_ERROR_NOT_SUPPORTED;

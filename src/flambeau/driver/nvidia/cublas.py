@@ -56,13 +56,15 @@ class NvidiaBlas:
         self, problem: GemmProblem, requested: int, workspace_bytes: int
     ) -> list[Algorithm]:
         """CuBLAS's own choice, cuBLASLt's favourites, and variants of these."""
-        found = _nvidia.gemm_algorithms(astuple(problem), requested, workspace_bytes)
-        own = Algorithm(_OWN_CHOICE.name, _OWN_CHOICE.number, workspace_bytes)
-        return [own, *(_algorithm(*one) for one in found)]
+        named = _nvidia.gemm_algorithms(astuple(problem), requested, workspace_bytes)
+        found = [_algorithm(*one) for one in named]
+        if problem.bias:  # cuBLAS proper has no function that adds one
+            return found
+        return [Algorithm(_OWN_CHOICE.name, _OWN_CHOICE.number, workspace_bytes), *found]
 
     def algorithm(self, problem: GemmProblem, name: str, workspace_bytes: int) -> Algorithm | None:
         """The algorithm of this name, if it can be used."""
-        if name == _OWN_CHOICE.name:
+        if name == _OWN_CHOICE.name and not problem.bias:
             return Algorithm(name, _OWN_CHOICE.number, workspace_bytes)
         match = _PATTERN.fullmatch(name)
         if match is None:

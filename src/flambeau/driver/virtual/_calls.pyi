@@ -216,6 +216,7 @@ def gemm(
     compute: int = 0,
     alpha: float = 1.0,
     beta: float = 0.0,
+    bias: int = 0,
 ) -> None:
     """The matrix product of ``GemmArgs``."""
 

@@ -417,7 +417,7 @@ def launch_kernel(uintptr_t function, grid, block, list parameters, size_t share
 def gemm(uintptr_t stream=0, *, int64_t m, int64_t n, int64_t k, CUdeviceptr a, CUdeviceptr b,
          CUdeviceptr c, int dtype, int64_t lda, int64_t ldb, int64_t ldc, int64_t batch=1,
          int64_t stride_a=0, int64_t stride_b=0, int64_t stride_c=0, bint transpose_a=False,
-         bint transpose_b=False, int compute=0, double alpha=1.0, double beta=0.0):
+         bint transpose_b=False, int compute=0, double alpha=1.0, double beta=0.0, CUdeviceptr bias=0):
     cdef GemmArgs args
     args.m, args.n, args.k, args.batch = m, n, k, batch
     args.a, args.b, args.c = a, b, c
@@ -425,7 +425,7 @@ def gemm(uintptr_t stream=0, *, int64_t m, int64_t n, int64_t k, CUdeviceptr a, 
     args.stride_a, args.stride_b, args.stride_c = stride_a, stride_b, stride_c
     args.transpose_a, args.transpose_b = transpose_a, transpose_b
     args.dtype, args.compute = dtype, compute
-    args.alpha, args.beta = alpha, beta
+    args.alpha, args.beta, args.bias = alpha, beta, bias
     check(driver.Gemm(&args, <CUstream>stream))
 
 

@@ -194,7 +194,7 @@ cdef CUresult _gemm(const GemmArgs* g, char* message, size_t length) noexcept wi
         gemm(_gemm_types[g.dtype], (g.m, g.n, g.k, g.batch), (g.a, g.b, g.c),
              (g.lda, g.ldb, g.ldc), (g.stride_a, g.stride_b, g.stride_c),
              (bool(g.transpose_a), bool(g.transpose_b)), kind=g.compute & 0xf, alpha=g.alpha,
-             beta=g.beta)
+             beta=g.beta, bias=g.bias)
     except Exception as error:  # noqa: BLE001 - becomes the device's fault, with this text
         text = f"{type(error).__name__}: {error}"[:400].encode()[:length - 1]
         memcpy(message, <const char*>text, len(text) + 1)

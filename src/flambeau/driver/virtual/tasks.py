@@ -73,8 +73,9 @@ def gemm(
     kind: int,
     alpha: float,
     beta: float,
+    bias: int = 0,
 ) -> None:
-    """Compute ``C = alpha * op(A) @ op(B) + beta * C`` on row-major matrices, once per batch.
+    """Compute ``C = alpha * op(A) @ op(B) + beta * C + bias``, row-major, once per batch.
 
     Half types are multiplied and summed in float32 and rounded once. C is not read if beta is 0.
 
@@ -93,6 +94,8 @@ def gemm(
         float16 products in float16.
     alpha, beta
         Factors.
+    bias
+        Address of n elements that are added to every row, or 0.
     """
     m, n, k, batch = size
     dtype = _numpy_dtype(dtype_name)
@@ -114,4 +117,6 @@ def gemm(
             product *= accumulate.type(alpha)
         if beta != 0.0:
             product += accumulate.type(beta) * c.astype(accumulate, copy=False)
+        if bias:
+            product += _matrices(bias, dtype, (1, 1, n), (n, n)).astype(accumulate, copy=False)
         c[...] = product.astype(dtype, copy=False)

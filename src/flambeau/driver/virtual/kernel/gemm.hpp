@@ -31,6 +31,7 @@ inline CUresult check_gemm(const GemmArgs &g) {
       g.ldc < std::max<std::int64_t>(1, g.n)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  if (g.bias && (g.dtype == Complex64 || g.dtype == Complex128)) return CUDA_ERROR_NOT_SUPPORTED;
   return gemm_takes(g.dtype) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
@@ -79,6 +80,7 @@ class GemmTask final : public Task {
       each_row(g.a, g.transpose_a ? g.k : g.m, g.transpose_a ? g.m : g.k, g.lda, g.stride_a, false);
       each_row(g.b, g.transpose_b ? g.n : g.k, g.transpose_b ? g.k : g.n, g.ldb, g.stride_b, false);
     }
+    if (g.bias) each_row(g.bias, 1, g.n, 0, 0, false);
     if (g.beta != 0) each_row(g.c, g.m, g.n, g.ldc, g.stride_c, false);
     each_row(g.c, g.m, g.n, g.ldc, g.stride_c, true);
   }
@@ -91,7 +93,8 @@ class GemmTask final : public Task {
     const struct { CUdeviceptr at; std::uint64_t bytes; const char *what; } operands[] = {
         {g.a, span(a_rows, a_columns, g.lda, g.stride_a, g.batch, item), "A matrix product's read of A"},
         {g.b, span(b_rows, b_columns, g.ldb, g.stride_b, g.batch, item), "A matrix product's read of B"},
-        {g.c, span(g.m, g.n, g.ldc, g.stride_c, g.batch, item), "A matrix product's write of C"}};
+        {g.c, span(g.m, g.n, g.ldc, g.stride_c, g.batch, item), "A matrix product's write of C"},
+        {g.bias, g.bias ? span(1, g.n, 0, 0, 1, item) : 0, "A matrix product's read of its bias"}};
     std::lock_guard<std::mutex> guard(machine.mutex);
     for (const auto &operand : operands) {
       if (operand.bytes == 0 || holds(place_of(machine, operand.at), operand.at, operand.bytes)) continue;
