@@ -24,13 +24,14 @@ CYCLES_PER_CALL = 40_000
 
 
 class Product(NamedTuple):
-    """One product: its precision and its sizes; no batch is 0."""
+    """One product: its precision and its sizes; no batch is 0. With a bias it is a linear layer."""
 
     precision: str
     batch: int
     m: int
     n: int
     k: int
+    bias: bool = False
 
 
 _SIZES: dict[str, list[tuple[int, ...]]] = {
@@ -54,6 +55,15 @@ PRODUCTS = [
     Product(precision, *((0, *sizes) if len(sizes) == 3 else sizes))
     for precision, all_sizes in _SIZES.items()
     for sizes in all_sizes
+]
+PRODUCTS += [
+    Product(precision, 0, *sizes, bias=True)
+    for precision, sizes in (
+        ("bf16", (4096, 4096, 4096)),
+        ("bf16", (128, 4096, 1024)),
+        ("fp16", (1024, 1024, 1024)),
+        ("fp32", (512, 512, 512)),
+    )
 ]
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "float32"}
 
@@ -93,25 +103,33 @@ def compare(torch: Any, flambeau: Any, product: Product) -> tuple[float, float, 
     shape = (product.batch,) if product.batch else ()
     dtype = getattr(torch, _DTYPES[product.precision])
     theirs = [
-        torch.randn((*shape, *sizes), device="cuda", dtype=dtype)
-        for sizes in ((product.m, product.k), (product.k, product.n))
+        torch.randn(sizes, device="cuda", dtype=dtype)
+        for sizes in (
+            [(product.m, product.k), (product.n, product.k), (product.n,)]
+            if product.bias
+            else [(*shape, product.m, product.k), (*shape, product.k, product.n)]
+        )
     ]
     ours = [flambeau.from_dlpack(one) for one in theirs]
+    call_of = {
+        library: library.nn.functional.linear if product.bias else library.matmul
+        for library in (torch, flambeau)
+    }
     for library in (torch, flambeau):
         library.backends.cuda.matmul.allow_tf32 = product.precision == "tf32"
     tunable = flambeau.cuda.tunable
     tunable.enable(True)
-    found, expected = flambeau.matmul(*ours), torch.matmul(*theirs)
+    found, expected = call_of[flambeau](*ours), call_of[torch](*theirs)
     difference = (torch.from_dlpack(found).float() - expected.float()).abs().max().item()
     error = difference / expected.float().abs().max().item()
-    probe = microseconds(torch, lambda: torch.matmul(*theirs), 3)
+    probe = microseconds(torch, lambda: call_of[torch](*theirs), 3)
     runs = max(5, min(30, int(3000 / probe)))
 
     def timed(kind: str) -> float:
         if kind == "torch":
-            return microseconds(torch, lambda: torch.matmul(*theirs), runs)
+            return microseconds(torch, lambda: call_of[torch](*theirs), runs)
         tunable.enable(kind == "tuned")
-        return microseconds(flambeau, lambda: flambeau.matmul(*ours), runs)
+        return microseconds(flambeau, lambda: call_of[flambeau](*ours), runs)
 
     kinds = ["torch", "tuned", "plain"]
     outcome, theirs_took = Outcome([], []), []
@@ -126,7 +144,8 @@ def compare(torch: Any, flambeau: Any, product: Product) -> tuple[float, float, 
     tuned, plain = (statistics.median(ratios) for ratios in outcome)
     solution = tunable.get_results()[-1][2].removeprefix("Gemm_Cublaslt_")
     line = (
-        f"{product.precision} {product.batch:3}x {product.m:5} {product.n:5} {product.k:5}  torch "
+        f"{product.precision} {product.batch:3}x {product.m:5} {product.n:5} {product.k:5} "
+        f"{'bias' * product.bias:4} torch "
         f"{statistics.median(theirs_took):7.1f} us  tuned {tuned:.3f} +- "
         f"{spread(outcome.tuned):.3f}  plain {plain:.3f} +- {spread(outcome.plain):.3f}  "
         f"rounds {len(theirs_took):2}  error {error:.0e}  {solution}"
