@@ -422,21 +422,22 @@ def test_other_threads_break_global_captures(ones: Any) -> None:
 
 
 def test_other_threads_and_thread_local_captures(ones: Any) -> None:
-    side, seen = cuda.Stream(), []
+    own, side, seen = cuda.Stream(), cuda.Stream(), []
 
     def work() -> Any:
         seen.append(in_thread(side.query))
         return ones + 1
 
-    g, b = captured(work, capture_error_mode="thread_local")
+    g, b = captured(work, stream=own, capture_error_mode="thread_local")
     assert seen == [True]
     g.replay()
     assert b[0].item() == 2
 
 
 def test_relaxed_captures_may_ask_but_not_wait(ones: Any) -> None:
-    side = cuda.Stream()
-    g, b = captured(lambda: (ones + 1, side.query()), capture_error_mode="relaxed")
+    # The pool's next stream: the one that captures by default may come round again as `side`.
+    own, side = cuda.Stream(), cuda.Stream()
+    g, b = captured(lambda: (ones + 1, side.query()), stream=own, capture_error_mode="relaxed")
     g.replay()
     assert (b[0][0].item(), b[1]) == (2, True)
     assert broken(lambda: (ones + 1).sum().item(), capture_error_mode="relaxed").error_code == 900
