@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flambeau as torch
+from flambeau.ops import random_sampling
 from random_reference import Stream, philox, unit_float
 from support import run_script
 
@@ -269,6 +270,17 @@ def test_permutation_by_sorted_keys(n: int, seed: int) -> None:
             other = int(word) % (i + 1)
             order[[start + i, start + other]] = order[[start + other, start + i]]
     np.testing.assert_array_equal(found, order)
+
+
+def test_permutation_of_keys_with_equal_high_bits() -> None:
+    """Whole keys order what their high bits leave open, and keys that are equal are shuffled."""
+    numbers = np.random.default_rng(1).integers(0, 4_000, 20_000) * 257
+    keys = torch.from_numpy(numbers).cuda() + (1 << 26)  # bits above those that count
+    generator = torch.Generator("cuda").manual_seed(SEED)
+    found = random_sampling._order_of_long_keys(keys, 26, generator).cpu().numpy()
+    np.testing.assert_array_equal(np.sort(found), np.arange(numbers.size))
+    np.testing.assert_array_equal(numbers[found], np.sort(numbers))
+    assert (found != np.argsort(numbers, kind="stable")).any()
 
 
 @PLACES

@@ -180,14 +180,8 @@ __device__ inline void choose_each(
   }
 }
 
-// Elements whose keys turned out equal stand in order after a stable sort; shuffle each such run.
-template <class Key>
-__device__ inline void shuffle_ties(int64 *values, const Key *keys, const Philox &philox, int64 n) {
-  const int64 first = random_thread();
-  if (first >= n - 1 || keys[first] != keys[first + 1]) return;
-  if (first > 0 && keys[first - 1] == keys[first]) return;
-  int64 size = 2;
-  while (first + size < n && keys[first + size] == keys[first]) ++size;
+// A run of values whose keys are equal, from `first` on, is shuffled.
+__device__ inline void shuffle_run(int64 *values, int64 first, int64 size, const Philox &philox) {
   const Position position(philox);
   WordStream stream(position, first);
   for (int64 i = size - 1; i > 0; --i) {
@@ -195,6 +189,52 @@ __device__ inline void shuffle_ties(int64 *values, const Key *keys, const Philox
     const int64 kept = values[first + i];
     values[first + i] = values[first + other];
     values[first + other] = kept;
+  }
+}
+
+// How many keys from `first` on are equal, if a run of several begins there; otherwise 0.
+template <class Key> __device__ inline int64 run_at(const Key *keys, int64 first, int64 n) {
+  if (first >= n - 1 || keys[first] != keys[first + 1]) return 0;
+  if (first > 0 && keys[first - 1] == keys[first]) return 0;
+  int64 size = 2;
+  while (first + size < n && keys[first + size] == keys[first]) ++size;
+  return size;
+}
+
+// Elements whose keys turned out equal stand in order after a stable sort; shuffle each such run.
+template <class Key>
+__device__ inline void shuffle_ties(int64 *values, const Key *keys, const Philox &philox, int64 n) {
+  const int64 first = random_thread(), size = run_at(keys, first, n);
+  if (size) shuffle_run(values, first, size, philox);
+}
+
+// The high ones of the bits that keys have, as integers that a sort of their low `kept` bits orders.
+__device__ inline void high_bits(int32 *high, const int64 *keys, int64 n, int bits, int kept) {
+  const int64 i = random_thread();
+  if (i >= n) return;
+  const uint32 own = (uint32)(((uint64)keys[i] & ((1ull << bits) - 1)) >> (bits - kept));
+  high[i] = (int32)(kept == 32 ? own ^ 0x80000000u : own);
+}
+
+// The values are positions of keys, in order of the keys' high bits. Few of those are equal: such a
+// run is put in order of the whole keys, and what is equal even then is shuffled.
+__device__ inline void settle_runs(
+    int64 *values, const int32 *high, const int64 *keys, const Philox &philox, int64 n, int bits) {
+  const int64 first = random_thread(), size = run_at(high, first, n);
+  if (!size) return;
+  const uint64 mask = (1ull << bits) - 1;
+  int64 *const run = values + first;
+  for (int64 i = 1; i < size; ++i) {
+    const int64 value = run[i];
+    const uint64 key = keys[value] & mask;
+    int64 to = i;
+    for (; to > 0 && (keys[run[to - 1]] & mask) > key; --to) run[to] = run[to - 1];
+    run[to] = value;
+  }
+  for (int64 begin = 0, end; begin < size; begin = end) {
+    const uint64 key = keys[run[begin]] & mask;
+    for (end = begin + 1; end < size && (keys[run[end]] & mask) == key;) ++end;
+    if (end - begin > 1) shuffle_run(values, first + begin, end - begin, philox);
   }
 }
 

@@ -25,6 +25,7 @@ _THREADS = 256
 _CHOICE_THREADS = 128  # CHOICE_THREADS of random_sampling.cuh
 _MOST_ROWS = 65535  # of a grid's second dimension
 _MOST_CATEGORIES = 1 << 24
+_MOST_FOR_24_BITS = 1 << 21  # keys of which an eighth share their high bits with another
 _FLOAT32, _FLOAT64, _INT32, _INT64 = (
     _dtype.dtypes[name] for name in ("float32", "float64", "int32", "int64")
 )
@@ -454,6 +455,8 @@ def _permute_on_device(n: int, like: Tensor, generator: Generator | None) -> Ten
     keys = new_like(like, (n,), _INT32 if short else _INT64)
     low, high = (-(1 << 31), (1 << 31) - 1) if short else (-(1 << 63), (1 << 63) - 1)
     FILLS["random64"](keys, generator, 0.0, 0.0, high - low, low)
+    if not short and radix.LEAST <= n <= radix.MOST:
+        return _order_of_long_keys(keys, bits, generator)
     if bits not in {32, 64}:
         keys = keys & ((1 << bits) - 1)
     ordered, places = new_like(keys, (n,)), new_like(keys, (n,), _INT64)
@@ -468,6 +471,28 @@ def _permute_on_device(n: int, like: Tensor, generator: Generator | None) -> Ten
     device = like.get_device()
     philox = _random.draw(generator, device, n)
     _launch(source, "PRBq", device, n, places, ordered, philox, n)
+    return places
+
+
+def _order_of_long_keys(keys: Tensor, bits: int, generator: Generator | None) -> Tensor:
+    """Positions in order of random keys, sorted by so many high bits that few are equal."""
+    n, device = keys.numel(), keys.get_device()
+    kept = 24 if n <= _MOST_FOR_24_BITS else 32
+    high, ordered = (new_like(keys, (n,), _INT32) for _ in range(2))
+    places = new_like(keys, (n,))
+    source = _source(
+        "int32 *high, const int64 *keys, int64 n, int bits, int kept",
+        "high_bits(high, keys, n, bits, kept)",
+    )
+    _launch(source, "PRqii", device, n, high, keys, n, bits, kept)
+    radix.sort_row(high, False, ordered, places, kept)
+    source = _source(
+        "int64 *values, const int32 *high, const int64 *keys, const Philox philox, int64 n, "
+        "int bits",
+        "settle_runs(values, high, keys, philox, n, bits)",
+    )
+    philox = _random.draw(generator, device, n)
+    _launch(source, "PRRBqi", device, n, places, ordered, keys, philox, n, bits)
     return places
 
 
