@@ -11,14 +11,13 @@ from flambeau.driver.errors import LinAlgError
 from flambeau.linalg._factorizations import (
     cholesky,
     cholesky_ex,
-    householder_product,
     lu,
     lu_factor,
     lu_factor_ex,
     lu_solve,
-    qr,
 )
 from flambeau.linalg._norms import cond, matrix_norm, norm, vector_norm
+from flambeau.linalg._orthogonal import householder_product, qr
 from flambeau.linalg._products import (
     cross,
     diagonal,

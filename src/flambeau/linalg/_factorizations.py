@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LU, Cholesky and QR."""
+"""LU and Cholesky."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ if TYPE_CHECKING:
 __all__ = [
     "cholesky",
     "cholesky_ex",
-    "householder_product",
     "lu",
     "lu_factor",
     "lu_factor_ex",
     "lu_solve",
-    "qr",
 ]
 
 _NOT_POSITIVE = (
@@ -353,124 +351,6 @@ def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Te
     factors, info = _cholesky(A, upper)
     matrices.raise_failures("linalg.cholesky", info, _NOT_POSITIVE)
     return store_out(factors, out)
-
-
-def qr(A: Tensor, mode: str = "reduced", *, out: Any = None) -> return_types.linalg_qr:
-    """Factor matrices into ``Q @ R`` with orthonormal columns in Q (``geqrf``, ``orgqr``).
-
-    Parameters
-    ----------
-    A
-        (*, m, n), float32, float64, complex64 or complex128.
-    mode
-        ``"reduced"``: Q (*, m, k), R (*, k, n) with k = min(m, n); ``"complete"``: Q (*, m, m),
-        R (*, m, n); ``"r"``: only R (*, k, n), and an empty Q.
-    out
-        Two tensors to store the results in.
-
-    Returns
-    -------
-    return_types.linalg_qr
-        ``Q`` and ``R``.
-
-    Examples
-    --------
-    >>> import flambeau as torch
-    >>> Q, R = torch.linalg.qr(torch.eye(3, device="cuda"))
-    >>> (Q @ R).tolist()
-    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
-    """
-    if mode not in {"reduced", "complete", "r"}:
-        raise RuntimeError(
-            f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', "
-            "or 'complete'"
-        )
-    matrices.check_matrix("linalg.qr", A)
-    matrices.check_float("linalg.qr", A)
-    if mode == "r":
-        packed, _ = householder(A)
-        triangle = packed.mT[..., : min(A.shape[-2:]), :].triu()
-        return return_types.linalg_qr(*_store((new_like(A, (0,)), triangle), out))
-    if mode == "complete" or A.shape[-2] < A.shape[-1]:
-        refuse_gradients(f"linalg.qr with mode={mode!r} of {A.shape[-2]}x{A.shape[-1]} matrices", A)
-    return return_types.linalg_qr(*_store(_qr(A, complete=mode == "complete"), out))
-
-
-@with_gradient(gradients.qr)
-def _qr(a: Tensor, *, complete: bool) -> tuple[Tensor, Tensor]:
-    m, n = a.shape[-2:]
-    k = min(m, n)
-    packed, tau = householder(a)
-    width = m if complete else k
-    triangle = packed.mT[..., :width, :].triu()
-    vectors = new_like(a, (*a.shape[:-2], width, m)).fill_(0)
-    vectors[..., :k, :] = packed[..., :k, :]
-    return _form(vectors, tau), triangle
-
-
-def householder(a: Tensor) -> tuple[Tensor, Tensor]:
-    """Column-major Householder vectors and R, and their factors."""
-    refuse_gradients("Householder vectors", a)
-    m, n = a.shape[-2:]
-    packed, tau = matrices.columns_of(a), new_like(a, (*a.shape[:-2], min(m, n)))
-    if packed.numel():
-        with matrices.call_on(a) as call:
-            matrices.solver_of(a).qr_factor(
-                call, a.dtype.name, m, n, matrices.batch_of(a), packed.data_ptr(), tau.data_ptr()
-            )
-            call.tell("qr_factor", (packed,), (packed, tau))
-    return packed, tau
-
-
-def _form(vectors: Tensor, tau: Tensor) -> Tensor:
-    """Q from column-major vectors (*, columns, m), which it replaces."""
-    columns, m = vectors.shape[-2:]
-    k = tau.shape[-1]
-    if k == 0:
-        vectors.diagonal(dim1=-2, dim2=-1).fill_(1)
-    elif vectors.numel():
-        with matrices.call_on(vectors) as call:
-            matrices.solver_of(vectors).qr_form(
-                call,
-                vectors.dtype.name,
-                m,
-                columns,
-                k,
-                matrices.batch_of(vectors),
-                vectors.data_ptr(),
-                tau.data_ptr(),
-            )
-            call.tell("qr_form", (vectors, tau), (vectors,))
-    return vectors.mT
-
-
-def householder_product(A: Tensor, tau: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Multiply Householder reflectors, as ``geqrf`` leaves them (``orgqr``).
-
-    Parameters
-    ----------
-    A
-        (*, m, n) with m >= n, the vectors below the diagonal.
-    tau
-        (*, k) with k <= n, their factors.
-    out
-        Where to store the result.
-
-    Returns
-    -------
-    Tensor
-        (*, m, n), the first n columns of the product.
-    """
-    matrices.check_matrix("torch.linalg.householder_product", A, "input")
-    matrices.check_float("torch.linalg.householder_product", A)
-    refuse_gradients("linalg.householder_product", A, tau)
-    m, n = A.shape[-2:]
-    if m < n or tau.shape[-1] > n:
-        raise RuntimeError(
-            "torch.linalg.householder_product: input.shape[-2] must be greater than or equal to "
-            f"input.shape[-1], and that to tau.shape[-1]: got {m}, {n} and {tau.shape[-1]}"
-        )
-    return store_out(_form(matrices.columns_of(A), tau.contiguous()), out)
 
 
 def _store(results: tuple[Tensor, ...], out: Any) -> Any:

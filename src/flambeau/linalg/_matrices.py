@@ -8,6 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from flambeau.driver.errors import LinAlgError
+from flambeau.ops import matmul
 from flambeau.ops.common import broadcast_shapes, new_like
 from flambeau.ops.library_call import LibraryCall
 from flambeau.runtime import _dtype
@@ -63,6 +64,14 @@ def conj(tensor: Tensor) -> Tensor:
 def adjoint(tensor: Tensor) -> Tensor:
     """The conjugate transposes of matrices."""
     return conj(tensor.mT)
+
+
+def full_product(a: Tensor, b: Tensor) -> Tensor:
+    """Products of batches of matrices in their dtype's full precision, whatever is allowed."""
+    m, n = a.shape[-2], b.shape[-1]
+    batch = a.shape[:-2]
+    left, right = (x.reshape(prod(batch), *x.shape[-2:]) for x in (a, b))
+    return matmul.product_of_batches(left, right, full_precision=True).reshape(*batch, m, n)
 
 
 # -- checks --------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from flambeau.linalg import _gradients as gradients
 from flambeau.linalg import _matrices as matrices
 from flambeau.linalg import return_types
-from flambeau.linalg._factorizations import _check_shapes, _store, factor, qr, solve_factored
+from flambeau.linalg._factorizations import _check_shapes, _store, factor, solve_factored
+from flambeau.linalg._orthogonal import qr
 from flambeau.linalg._spectral import _eigh, decompose
 from flambeau.ops.common import new_like, store_out
 from flambeau.ops.custom_gradient import gradients_wanted, with_gradient

@@ -240,11 +240,12 @@ def geqrf(input: Tensor, *, out: Any = None) -> Any:
     torch.return_types.geqrf
         ``a`` (*, m, n) and ``tau`` (*, min(m, n)).
     """
-    from flambeau.linalg import _factorizations
+    from flambeau.linalg import _orthogonal
     from flambeau.linalg import return_types as types
+    from flambeau.linalg._factorizations import _store
 
-    packed, tau = _factorizations.householder(input)
-    return types.geqrf(*_factorizations._store((packed.mT, tau), out))
+    packed, tau = _orthogonal.householder(input)
+    return types.geqrf(*_store((packed.mT, tau), out))
 
 
 @public(method=False)

@@ -119,6 +119,11 @@ def _product(a: Tensor, b: Tensor, compute: int = -1) -> Tensor:
     return c
 
 
+def product_of_batches(a: Tensor, b: Tensor, full_precision: bool = False) -> Tensor:
+    """Multiply two 3-d tensors of one dtype; in full precision even where less is allowed."""
+    return _product(a, b, _AS_GIVEN | FULL_PRECISION if full_precision else -1)
+
+
 def _check_2d(a: Tensor, b: Tensor) -> None:
     if a.shape[-1] != b.shape[-2]:
         raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({_shape_text(a, b)})")

@@ -51,7 +51,7 @@ _TYPES = {
 }
 _OPERATIONS = {"N": 0, "T": 1, "C": 2}
 _LOWER, _UPPER = 0, 1
-_BATCHED_UP_TO = 512  # rows
+_BATCHED_UP_TO, _QR_BATCHED_UP_TO = 512, 256  # rows
 
 
 class _Handles:
@@ -194,8 +194,16 @@ class NvidiaSolver:
     def qr_factor(
         self, call: Call, dtype: str, m: int, n: int, batch: int, a: int, tau: int
     ) -> None:
-        """``geqrf``."""
+        """``geqrf``, or cuBLAS's batched form."""
         type_ = _TYPES[dtype]
+        least = min(m, n)
+        if batch >= max(2, least // 16) and least <= _QR_BATCHED_UP_TO:
+            addresses = call.addresses(a, m * n * type_.item, batch)
+            factors = call.addresses(tau, least * type_.item, batch)
+            wrong = c_int(0)
+            self._blas(call, type_, "geqrfBatched", m, n, c_void_p(addresses), m,
+                       c_void_p(factors), byref(wrong), batch)  # fmt: skip
+            return
         info = c_void_p(call.scratch(4, "info"))
         steps = ((a, m * n * type_.item), (tau, min(m, n) * type_.item))
         for one_a, one_tau in _each(batch, *steps):
