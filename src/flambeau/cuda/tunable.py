@@ -10,8 +10,9 @@ Environment variables ``PYTORCH_TUNABLEOP_*`` are read once and beat these funct
 ``VERBOSE`` (1 to 3), ``VERBOSE_FILENAME`` (``err``, ``out`` or a path), ``NUMERICAL_CHECK``
 (``atol_rtol`` or 0), ``MAX_TUNING_DURATION_MS``, ``MAX_TUNING_ITERATIONS``,
 ``MAX_WARMUP_DURATION_MS``, ``MAX_WARMUP_ITERATIONS``, ``ROTATING_BUFFER_SIZE`` (MB),
-``CUBLASLT_REQUESTED_ALGO_COUNT``, ``ICACHE_FLUSH_ENABLED`` (read, but nothing on NVIDIA GPUs needs
-it) and ``BLAS_LOG``. On virtual GPUs the algorithms have modelled times.
+``CUBLASLT_REQUESTED_ALGO_COUNT``, ``BLAS_LOG`` and ``ICACHE_FLUSH_ENABLED``, which
+is accepted and means nothing: NVIDIA GPUs have no instruction that flushes the instruction cache.
+On virtual GPUs the algorithms have modelled times.
 
 Examples
 --------
