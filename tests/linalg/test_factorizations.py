@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
+from flambeau.linalg import _spectral
 from linalg_cases import BATCHES, DTYPES, adjoint, assert_near, matrix, positive, tensor_of
 
 SHAPES = [(4, 4), (5, 3), (3, 5), (1, 1), (4, 1)]
@@ -69,6 +70,56 @@ def test_svd(dtype: str, full: bool, device: str) -> None:
             assert_near((u[..., :k] * s[..., None, :]) @ vh[..., :k, :], a)
             _assert_orthonormal(u)
     assert_near(torch.linalg.svdvals(tensor_of(a, device)), expected[1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("driver", ["gesvd", "gesvdj", "gesvda"])
+def test_svd_drivers(gpu: Any, driver: str, dtype: str) -> None:
+    for batch in ((), (3,)):
+        for rows, columns in ((8, 3), (3, 8), (40, 40), (50, 35)):
+            for full in (True, False):
+                a = matrix(dtype, *batch, rows, columns)
+                x = tensor_of(a, gpu)
+                u, s, vh = _arrays(torch.linalg.svd(x, full, driver=driver))
+                assert_near(s, np.linalg.svd(a, compute_uv=False))
+                k = s.shape[-1]
+                assert_near((u[..., :k] * s[..., None, :]) @ vh[..., :k, :], a)
+                _assert_orthonormal(u)
+    assert_near(torch.linalg.svdvals(x, driver=driver), s)
+    with pytest.raises(RuntimeError, match="unknown svd driver gesdd"):
+        torch.linalg.svd(x, driver="gesdd")
+    with pytest.raises(RuntimeError, match="only supported on CUDA"):
+        torch.linalg.svd(x.cpu(), driver=driver)
+
+
+def test_what_jacobi_s_method_cannot_do_is_done_by_iteration(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    methods, once = [], _spectral._svd_once
+
+    def failing(a: torch.Tensor, job: str, method: str) -> Any:
+        methods.append(method)
+        u, s, vh, _ = once(a, job, method)
+        failed = torch.tensor(5, dtype=torch.int32, device=a.device)
+        return u, s, vh, failed if method == "gesvdj" else None
+
+    monkeypatch.setattr(_spectral, "_svd_once", failing)
+    a = matrix("float32", 4, 4)
+    assert_near(torch.linalg.svdvals(tensor_of(a, gpu)), np.linalg.svd(a, compute_uv=False))
+    assert methods == ["gesvdj", "gesvd"]
+    with pytest.raises(torch.linalg.LinAlgError, match=r"failed to converge.*error code: 5"):
+        torch.linalg.svd(tensor_of(a, gpu), driver="gesvdj")
+
+
+def test_many_small_matrices(gpu: Any) -> None:
+    for dtype, rows, columns in (("float32", 32, 32), ("complex128", 40, 20), ("float64", 5, 9)):
+        a = matrix(dtype, 20, rows, columns)
+        a[3] = 0  # reflectors that do nothing
+        a[4, :, 1:] = a[4, :, :1]
+        for mode in ("reduced", "complete"):
+            q, r = _arrays(torch.linalg.qr(tensor_of(a, gpu), mode))
+            assert_near(q @ r, a)
+            _assert_orthonormal(q)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -139,7 +139,8 @@ class HostSolver:
         vh: int,
         info: int,
         job: str,
-    ) -> None:
+        method: str,
+    ) -> bool:
         """``gesdd``."""
         values, failed = (
             memory(s, _REAL_OF.get(dtype, dtype), batch, n),
@@ -156,6 +157,7 @@ class HostSolver:
                     left[i], values[i], right[i] = np.linalg.svd(matrix, full_matrices=job == "A")
             except np.linalg.LinAlgError:
                 failed[i] = n
+        return False
 
     def eigh(
         self,

@@ -87,10 +87,18 @@ class Solver(Protocol):
         vh: int,
         info: int,
         job: str,
-    ) -> None:
+        method: str,
+    ) -> bool:
         """Decompose (m, n) matrices with m >= n, which are destroyed.
 
         `job` is ``"A"`` for all of U (m, m), ``"S"`` for its first n columns, ``"N"`` for values.
+        `method` is ``"gesvd"`` (QR iteration), ``"gesvdj"`` (Jacobi) or ``"gesvda"``
+        (approximate, for batches of narrow matrices); where there is only one way it means nothing.
+
+        Returns
+        -------
+        bool
+            Whether `vh` got V itself rather than its conjugate transpose.
         """
 
     def eigh(

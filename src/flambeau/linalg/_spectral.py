@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals"]
 
+_SMALL = 32  # rows; of batches of such matrices libraries make only the whole U at once
 _NO_CONVERGENCE = (
     "The algorithm failed to converge because the input matrix is ill-conditioned or has too many "
     "repeated singular values (error code: {0})."
@@ -31,8 +32,27 @@ _NO_EIGENVALUES = (
 )
 
 
-def _tall_svd(a: Tensor, job: str) -> tuple[Tensor, Tensor, Tensor]:
-    """U, S and Vh of matrices with at least as many rows as columns."""
+def _tall_svd(a: Tensor, job: str, method: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """U, S and Vh of matrices with at least as many rows as columns.
+
+    Jacobi's method is the first choice, and QR iteration where that does not converge.
+    """
+    if job == "S" and matrices.batch_of(a) > 1 and a.shape[-2] <= _SMALL:
+        u, s, vh = _tall_svd(a, "A", method)
+        return u[..., : a.shape[-1]], s, vh
+    u, s, vh, failed = _svd_once(a, job, method or "gesvdj")
+    if failed is None:
+        return u, s, vh
+    finite = OPS["isfinite"](a).all().item()
+    if finite and method is None:
+        u, s, vh, failed = _svd_once(a, job, "gesvd")
+    if failed is not None:
+        matrices.raise_failures("linalg.svd", failed, _NO_CONVERGENCE if finite else _NOT_FINITE)
+    return u, s, vh
+
+
+def _svd_once(a: Tensor, job: str, method: str) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """`_tall_svd` by one method, and which matrices failed, None if none did."""
     m, n = a.shape[-2:]
     batch = a.shape[:-2]
     columns = {"A": m, "S": n, "N": 0}[job]
@@ -42,10 +62,10 @@ def _tall_svd(a: Tensor, job: str) -> tuple[Tensor, Tensor, Tensor]:
     if n == 0 or values.numel() == 0:
         if left.numel():
             left.fill_(0).diagonal(dim1=-2, dim2=-1).fill_(1)
-        return left.mT, values, right.mT
+        return left.mT, values, right.mT, None
     packed, info = matrices.columns_of(a), matrices.new_info(a)
     with matrices.call_on(a) as call:
-        matrices.solver_of(a).svd(
+        has_v = matrices.solver_of(a).svd(
             call,
             a.dtype.name,
             m,
@@ -57,48 +77,46 @@ def _tall_svd(a: Tensor, job: str) -> tuple[Tensor, Tensor, Tensor]:
             right.data_ptr() if columns else 0,
             info.data_ptr(),
             job,
+            method,
         )
         call.tell("svd", (packed,), (values, left, right, info))
-    _check_convergence(a, values, info)
-    return left.mT, values, right.mT
+    vh = matrices.conj(right) if has_v else right.mT
+    return left.mT, values, vh, _failures(values, info)
 
 
-def _check_convergence(a: Tensor, values: Tensor, info: Tensor) -> None:
-    """Raise for the first matrix that failed. Not every library says so of a NaN."""
+def _failures(values: Tensor, info: Tensor) -> Tensor | None:
+    """Statuses if one is bad. Not every library says so of a NaN. Waits for the device."""
     broken = OPS["isfinite"](values).all(-1).logical_not()
     failed = OPS["maximum"](info, broken.to(matrices.INT32))
-    if not failed.numel() or not failed.any().item():
-        return
-    finite = OPS["isfinite"](a).all(-1).all(-1).all().item()
-    matrices.raise_failures("linalg.svd", failed, _NO_CONVERGENCE if finite else _NOT_FINITE)
+    return failed if failed.numel() and failed.any().item() else None
 
 
 @with_gradient(gradients.singular_values)
-def _tall_values(a: Tensor) -> Tensor:
-    return _tall_svd(a, "N")[1]
+def _tall_values(a: Tensor, *, method: str | None) -> Tensor:
+    return _tall_svd(a, "N", method)[1]
 
 
 @with_gradient(gradients.svd)
-def _tall_thin(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return _tall_svd(a, "S")
+def _tall_thin(a: Tensor, *, method: str | None) -> tuple[Tensor, Tensor, Tensor]:
+    return _tall_svd(a, "S", method)
 
 
-def _tall(a: Tensor, job: str) -> tuple[Tensor, Tensor, Tensor]:
+def _tall(a: Tensor, job: str, method: str | None) -> tuple[Tensor, Tensor, Tensor]:
     if not gradients_wanted(a):
-        return _tall_svd(a, job)
+        return _tall_svd(a, job, method)
     if job == "N":
-        values = _tall_values(a)
+        values = _tall_values(a, method=method)
         return values, values, values
     if job == "A" or a.is_complex():
         refuse_gradients("linalg.svd with full matrices or of complex matrices", a)
-    return _tall_thin(a)
+    return _tall_thin(a, method=method)
 
 
-def decompose(a: Tensor, job: str) -> tuple[Tensor, Tensor, Tensor]:
+def decompose(a: Tensor, job: str, method: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """U, S and Vh; `job` is ``"A"`` for square U and Vh, ``"S"`` thin ones, ``"N"`` none."""
     if a.shape[-2] >= a.shape[-1]:
-        return _tall(a, job)
-    u, s, vh = _tall(matrices.adjoint(a), job)
+        return _tall(a, job, method)
+    u, s, vh = _tall(matrices.adjoint(a), job, method)
     if job == "N":
         return s, s, s
     return matrices.adjoint(vh), s, matrices.adjoint(u)
@@ -107,7 +125,7 @@ def decompose(a: Tensor, job: str) -> tuple[Tensor, Tensor, Tensor]:
 def svd(
     A: Tensor, full_matrices: bool = True, *, driver: str | None = None, out: Any = None
 ) -> return_types.linalg_svd:
-    """Decompose matrices into ``U @ diag(S) @ Vh`` (``gesvd``). Waits for the device.
+    """Decompose matrices into ``U @ diag(S) @ Vh``. Waits for the device.
 
     Parameters
     ----------
@@ -116,8 +134,9 @@ def svd(
     full_matrices
         Whether U (*, m, m) and Vh (*, n, n) are square, or have k = min(m, n) columns and rows.
     driver
-        Accepted for CUDA tensors: ``"gesvd"``, ``"gesvdj"``, ``"gesvda"`` or None; all use
-        ``gesvd``.
+        For CUDA tensors: ``"gesvdj"`` (Jacobi's method), ``"gesvd"`` (QR iteration) or
+        ``"gesvda"`` (approximate; for batches of tall and narrow matrices). By default ``gesvdj``,
+        and ``gesvd`` where that does not converge.
     out
         Three tensors to store the results in.
 
@@ -140,7 +159,7 @@ def svd(
     matrices.check_matrix("linalg.svd", A)
     matrices.check_float("linalg.svd", A)
     _check_driver(A, driver)
-    stored = _store(decompose(A, "A" if full_matrices else "S"), out)
+    stored = _store(decompose(A, "A" if full_matrices else "S", driver), out)
     return return_types.linalg_svd(*stored)
 
 
@@ -160,7 +179,7 @@ def svdvals(A: Tensor, *, driver: str | None = None, out: Tensor | None = None) 
     matrices.check_matrix("linalg.svdvals", A)
     matrices.check_float("linalg.svdvals", A)
     _check_driver(A, driver)
-    return store_out(decompose(A, "N")[1], out)
+    return store_out(decompose(A, "N", driver)[1], out)
 
 
 def _eigh(name: str, a: Tensor, uplo: str, vectors: bool) -> tuple[Tensor, Tensor]:

@@ -51,7 +51,34 @@ _TYPES = {
 }
 _OPERATIONS = {"N": 0, "T": 1, "C": 2}
 _LOWER, _UPPER = 0, 1
-_BATCHED_UP_TO, _QR_BATCHED_UP_TO = 512, 256  # rows
+_BATCHED_UP_TO, _QR_BATCHED_UP_TO, _JACOBI_BATCHED_UP_TO = 512, 256, 32  # rows
+
+
+class _Svd(NamedTuple):
+    """Matrices to decompose, and where the parts go; `v` gets V or its conjugate transpose."""
+
+    type: _Type
+    m: int
+    n: int
+    batch: int
+    a: int
+    s: int
+    u: int
+    v: int
+    info: int
+    job: str
+
+    def each(self) -> list[tuple[c_void_p, ...]]:
+        """The addresses of each matrix and of its parts."""
+        item, columns = self.type.item, {"A": self.m, "S": self.n, "N": 0}[self.job]
+        steps = (
+            (self.a, self.m * self.n * item),
+            (self.s, self.n * self.type.real_item),
+            (self.u, self.m * columns * item),
+            (self.v, (self.n * self.n if columns else 0) * item),
+            (self.info, 4),
+        )
+        return [tuple(c_void_p(at) for at in one) for one in _each(self.batch, *steps)]
 
 
 class _Handles:
@@ -73,6 +100,7 @@ class NvidiaSolver:
         self._pool: dict[int, list[int]] = {}
         self._mine = threading.local()
         self._parameters: c_void_p | None = None
+        self._jacobi: c_void_p | None = None
 
     def handle(self, stream: int) -> int:
         """The thread's handle for the current device."""
@@ -89,22 +117,36 @@ class NvidiaSolver:
         return int(handle)
 
     def _run(
-        self, call: Call, name: str, type_: _Type, sizing: tuple[object, ...], *arguments: object
+        self,
+        call: Call,
+        name: str,
+        type_: _Type,
+        sizing: tuple[object, ...],
+        *arguments: object,
+        after: tuple[object, ...] = (),
     ) -> None:
         """Call a function of the older interface, whose scratch memory counts elements.
 
-        `sizing` goes to its ``_bufferSize``; ``_WORK`` among the arguments becomes the scratch
-        memory and its size.
+        `sizing` goes to its ``_bufferSize``, before where the size is put, and `after` behind that;
+        ``_WORK`` among the arguments becomes the scratch memory and its size.
         """
         handle = c_void_p(self.handle(call.stream))
         size = c_int(0)
         symbol = f"cusolverDn{type_.letter}{name}"
-        _CUSOLVER.call(f"{symbol}_bufferSize", handle, *sizing, byref(size))
+        _CUSOLVER.call(f"{symbol}_bufferSize", handle, *sizing, byref(size), *after)
         work = c_void_p(call.scratch(max(1, size.value) * type_.item))
         given: list[object] = []
         for argument in arguments:
             given.extend((work, size) if argument is _WORK else [argument])
         _CUSOLVER.call(symbol, handle, *given)
+
+    def _jacobi_settings(self) -> c_void_p:
+        """Settings of Jacobi's method as the library has them at first."""
+        if self._jacobi is None:
+            made = c_void_p(0)
+            _CUSOLVER.call("cusolverDnCreateGesvdjInfo", byref(made))
+            self._jacobi = made
+        return self._jacobi
 
     def _run_generic(
         self, call: Call, name: str, sizing: tuple[object, ...], *tail: object
@@ -234,24 +276,58 @@ class NvidiaSolver:
         vh: int,
         info: int,
         job: str,
-    ) -> None:
-        """``gesvd``."""
+        method: str,
+    ) -> bool:
+        """``gesvd``, ``gesvdj`` and ``gesvda``, the latter two with batched forms."""
         type_ = _TYPES[dtype]
-        letter = c_byte(ord(job))
-        columns = {"A": m, "S": n, "N": 0}[job]
-        real_work = c_void_p(call.scratch(max(1, n) * type_.real_item, "real"))
-        for one_a, one_s, one_u, one_vh, one_info in _each(
-            batch,
-            (a, m * n * type_.item),
-            (s, n * type_.real_item),
-            (u, m * columns * type_.item),
-            (vh, (n * n if columns else 0) * type_.item),
-            (info, 4),
-        ):
-            matrix = (letter, letter, m, n, c_void_p(one_a), m, c_void_p(one_s))
-            vectors = (c_void_p(one_u), m, c_void_p(one_vh), max(1, n))
-            tail = (_WORK, real_work, c_void_p(one_info))
-            self._run(call, "gesvd", type_, (m, n), *matrix, *vectors, *tail)
+        of = _Svd(type_, m, n, batch, a, s, u, vh, info, job)
+        if method == "gesvd":
+            self._svd_by_iteration(call, of)
+            return False
+        if method == "gesvda" and (job != "A" or m == n):
+            self._svd_approximate(call, of)
+        elif batch > 1 and m <= _JACOBI_BATCHED_UP_TO and (job != "S" or m == n):
+            self._svd_of_many(call, of)
+        else:
+            self._svd_by_rotations(call, of)
+        return True
+
+    def _svd_by_iteration(self, call: Call, of: _Svd) -> None:
+        """``gesvd``."""
+        letter = c_byte(ord(of.job))
+        real_work = c_void_p(call.scratch(max(1, of.n) * of.type.real_item, "real"))
+        for a, s, u, vh, info in of.each():
+            matrix = (letter, letter, of.m, of.n, a, of.m, s)
+            tail = (_WORK, real_work, info)
+            self._run(call, "gesvd", of.type, (of.m, of.n), *matrix, u, of.m, vh, of.n, *tail)
+
+    def _svd_by_rotations(self, call: Call, of: _Svd) -> None:
+        """``gesvdj``."""
+        settings = self._jacobi_settings()
+        for a, s, u, v, info in of.each():
+            matrix = (int(of.job != "N"), int(of.job != "A"), of.m, of.n, a, of.m, s, u, of.m, v,
+                      of.n)  # fmt: skip
+            tail = (_WORK, info, settings)
+            self._run(call, "gesvdj", of.type, matrix, *matrix, *tail, after=(settings,))
+
+    def _svd_of_many(self, call: Call, of: _Svd) -> None:
+        """``gesvdjBatched``."""
+        after = (self._jacobi_settings(), of.batch)
+        a, s, u, v, info = (c_void_p(at) for at in (of.a, of.s, of.u, of.v, of.info))
+        matrices = (int(of.job != "N"), of.m, of.n, a, of.m, s, u, of.m, v, of.n)
+        tail = (_WORK, info, *after)
+        self._run(call, "gesvdjBatched", of.type, matrices, *matrices, *tail, after=after)
+
+    def _svd_approximate(self, call: Call, of: _Svd) -> None:
+        """``gesvdaStridedBatched``."""
+        m, n = of.m, of.n
+        a, s, u, v, info = (c_void_p(at) for at in (of.a, of.s, of.u, of.v, of.info))
+        matrices = (int(of.job != "N"), n, m, n, a, m, c_int64(m * n), s, c_int64(n), u, m,
+                    c_int64(m * n), v, n, c_int64(n * n))  # fmt: skip
+        residuals = (ctypes.c_double * of.batch)()
+        tail = (_WORK, info, residuals, of.batch)
+        after = (of.batch,)
+        self._run(call, "gesvdaStridedBatched", of.type, matrices, *matrices, *tail, after=after)
 
     def eigh(
         self,

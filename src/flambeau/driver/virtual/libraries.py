@@ -141,7 +141,8 @@ class VirtualSolver:
         vh: int,
         info: int,
         job: str,
-    ) -> None:
+        method: str,
+    ) -> bool:
         """``gesvd``."""
         item = _ITEM[dtype]
         columns = {"A": m, "S": n, "N": 0}[job]
@@ -149,8 +150,9 @@ class VirtualSolver:
         ranges.writes(s, batch * n * _REAL_ITEM[dtype]).writes(info, 4 * batch)
         if columns:
             ranges.writes(u, batch * m * columns * item).writes(vh, batch * n * n * item)
-        arguments = (dtype, m, n, batch, a, s, u, vh, info, job)
+        arguments = (dtype, m, n, batch, a, s, u, vh, info, job, method)
         self._submit("svd", call, ranges, 12 * batch * m * n * n, *arguments)
+        return False
 
     def eigh(
         self,
