@@ -46,6 +46,11 @@ def set_item(whole: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
     return whole
 
 
+def parts(values: torch.Tensor) -> torch.Tensor:
+    """Complex numbers as pairs; others as they are."""
+    return torch.view_as_real(values) if values.is_complex() else values
+
+
 def written(whole: torch.Tensor, write: Any) -> torch.Tensor:
     write(whole)
     return whole
@@ -94,6 +99,10 @@ UNARY = [
     "logit",
     "nan_to_num",
     "round",
+    "i0",
+    "digamma",
+    "sgn",
+    "angle",
 ]
 BINARY = [
     "add",
@@ -113,6 +122,7 @@ BINARY = [
     "xlogy",
     "logaddexp",
     "logaddexp2",
+    "nextafter",
 ]
 
 CASES: dict[str, tuple[Any, tuple[S, ...]]] = {
@@ -133,6 +143,17 @@ CASES: dict[str, tuple[Any, tuple[S, ...]]] = {
     "clamp from below": (lambda a: a.clamp(min=0.8), (R(5),)),
     "where": (lambda a, b: torch.where(F.m, a, b), (R(2, 3), R(3))),
     "masked_fill": (lambda a, b: a.masked_fill(F.m, b), (R(2, 3), R())),
+    "trigamma": (lambda a: a.polygamma(1), (R(3),)),
+    "polygamma": (lambda a: torch.polygamma(3, a), (R(3),)),
+    "igamma": (lambda a: torch.igamma(torch.tensor(1.5).to(a), a), (R(3),)),
+    "igammac": (lambda a: torch.igammac(torch.tensor(0.7).to(a), a), (R(3),)),
+    "frexp": (lambda a: torch.frexp(a).mantissa, (R(3),)),
+    "div rounded down": (lambda a, b: torch.div(a, b, rounding_mode="floor"), (R(3), R(3))),
+    "div rounded to 0": (lambda a, b: torch.div(a, b, rounding_mode="trunc"), (R(3), R(3))),
+    "complex": (lambda a, b: parts(torch.complex(a, b) ** 2), (R(2, 3), R(3))),
+    "polar": (lambda a, b: parts(torch.polar(a, b)), (R(2, 3), R(3))),
+    "view_as_complex": (lambda a: parts(torch.view_as_complex(a).exp()), (R(3, 2),)),
+    "prelu of a number": (torch.nn.functional.prelu, (R(), R(1))),
     # views
     "view": (lambda a: a.view(3, 2) * 2, (R(2, 3),)),
     "reshape": (lambda a: a.t().reshape(-1), (R(2, 3),)),
@@ -214,6 +235,9 @@ CASES: dict[str, tuple[Any, tuple[S, ...]]] = {
     "kthvalue": (lambda a: a.kthvalue(2).values, (R(2, 4),)),
     "cumsum": (lambda a: a.cumsum(1), (R(2, 3),)),
     "cumprod": (lambda a: a.cumprod(1), (R(2, 3),)),
+    "logcumsumexp": (lambda a: a.logcumsumexp(1), (R(2, 3),)),
+    "cov": (lambda a, b: torch.cov(a, aweights=b), (R(2, 4), R(4))),
+    "corrcoef": (lambda a: torch.corrcoef(a)[0, 1], (R(2, 4),)),
     # products
     "mm": (torch.mm, (R(2, 3), R(3, 4))),
     "a @ b.t()": (lambda a, b: a @ b.t(), (R(2, 3), R(4, 3))),
@@ -249,6 +273,36 @@ CASES: dict[str, tuple[Any, tuple[S, ...]]] = {
         lambda a, b: a.scatter_reduce(1, F.i, b, "mean", include_self=False),
         (R(2, 3), R(2, 2)),
     ),
+    **{
+        f"scatter_reduce, {way}": (
+            lambda a, b, way=way: a.scatter_reduce(1, F.i, b, way),
+            (R(2, 3), R(2, 2)),
+        )
+        for way in ("amax", "amin", "prod")
+    },
+    "scatter_reduce, prod with zeros": (
+        lambda a, b: (a * torch.arange(3, device=a.device)).scatter_reduce(
+            1, F.i, b * torch.arange(2, device=a.device), "prod"
+        ),
+        (R(2, 3), R(2, 2)),
+    ),
+    "scatter_reduce, amax without the target": (
+        lambda a, b: a.scatter_reduce(1, F.i, b, "amax", include_self=False),
+        (R(2, 3), R(2, 2)),
+    ),
+    **{
+        f"index_reduce, {way}": (
+            lambda a, b, way=way: a.index_reduce(0, F.iv, b, way, include_self=way != "prod"),
+            (R(3, 2), R(3, 2)),
+        )
+        for way in ("mean", "amax", "amin", "prod")
+    },
+    "index_select of a number": (
+        lambda a: a.index_select(0, torch.zeros(1, dtype=torch.int64, device=a.device)),
+        (R(),),
+    ),
+    "unfold of a number": (lambda a: a.unfold(0, 1, 1), (R(),)),
+    "no combinations": (lambda a: torch.combinations(a, 4) + a.sum(), (R(3),)),
     "stack of a tensor": (torch.stack, (R(2, 3),)),
     "fmax of a number": (lambda a: torch.fmax(a, torch.tensor(0.5).to(a)), (R(3),)),
     "einsum": (lambda a, b: torch.einsum("bij,bj->b", a, b), (R(2, 3, 2), R(2, 2))),
@@ -292,9 +346,57 @@ CASES: dict[str, tuple[Any, tuple[S, ...]]] = {
 }
 
 
-def check(name: str, device: str) -> None:
+COMPLEX_UNARY = [
+    "acos", "acosh", "angle", "asin", "asinh", "atan", "atanh", "abs", "conj", "cos", "cosh",
+    "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "neg", "reciprocal", "rsqrt",
+    "sgn", "sigmoid", "sin", "sinc", "sinh", "sqrt", "square", "tan", "tanh", "real", "imag",
+]  # fmt: skip
+COMPLEX_BINARY = ["add", "sub", "mul", "div", "pow"]
+MATRIX, OTHER = R(3, 3, 2), R(3, 3, 2)
+
+
+def of_complex(function: Any) -> Any:
+    """A function of complex numbers as one of their parts."""
+    return lambda *pairs: parts(function(*(torch.view_as_complex(pair) for pair in pairs)))
+
+
+COMPLEX: dict[str, tuple[Any, tuple[S, ...]]] = {
+    **{n: (getattr(torch, n), (R(2, 3, 2, lo=0.2, hi=0.8),)) for n in COMPLEX_UNARY},
+    **{n: (getattr(torch, n), (R(2, 3, 2), R(3, 2))) for n in COMPLEX_BINARY},
+    "2j * a": (lambda a: 2j * a, (R(3, 2),)),
+    "a ** 2.5": (lambda a: a**2.5, (R(3, 2),)),
+    "addcmul": (lambda a, b: torch.addcmul(a, a, b, value=2j), (R(3, 2), R(3, 2))),
+    "matmul": (torch.matmul, (MATRIX, OTHER)),
+    "matrix @ vector": (torch.matmul, (MATRIX, R(3, 2))),
+    "bmm": (torch.bmm, (R(2, 2, 3, 2), R(2, 3, 2, 2))),
+    "addmm": (lambda a, b: torch.addmm(a, a, b, alpha=2), (MATRIX, OTHER)),
+    "mv": (torch.mv, (MATRIX, R(3, 2))),
+    "dot": (torch.dot, (R(3, 2), R(3, 2))),
+    "vdot": (torch.vdot, (R(3, 2), R(3, 2))),
+    "linear": (torch.nn.functional.linear, (MATRIX, OTHER, R(3, 2))),
+    "sum": (torch.sum, (MATRIX,)),
+    "mean": (torch.mean, (MATRIX,)),
+    "prod": (torch.prod, (R(3, 2),)),
+    "cumprod": (lambda a: a.cumprod(0), (R(3, 2),)),
+    "cumsum": (lambda a: a.cumsum(0), (R(3, 2),)),
+    "var": (torch.var, (R(4, 2),)),
+    "norm": (torch.norm, (R(4, 2),)),
+    "norm of order 1": (lambda a: a.norm(1), (R(4, 2),)),
+    "norm of order inf": (lambda a: a.norm(float("inf")), (R(4, 2),)),
+    "a[indices]": (lambda a: a[F.iv], (MATRIX,)),
+    "cat": (lambda a, b: torch.cat([a, b]), (MATRIX, OTHER)),
+    "mH": (lambda a: a.mH, (MATRIX,)),
+    "det": (torch.det, (MATRIX,)),
+    "inverse": (torch.inverse, (MATRIX,)),
+    "fft": (torch.fft.fft, (R(4, 2),)),
+}
+
+
+def check(name: str, device: str, cases: dict[str, tuple[Any, tuple[S, ...]]] = CASES) -> None:
     torch.manual_seed(3)
-    function, specs = CASES[name]
+    function, specs = cases[name]
+    if cases is COMPLEX:
+        function = of_complex(function)
     inputs = [made(spec, device) for spec in specs]
     F.device = device
     assert gradcheck(function, inputs)
@@ -306,9 +408,20 @@ def test_on_the_host(name: str) -> None:
     check(name, "cpu")
 
 
+@pytest.mark.parametrize("name", COMPLEX)
+def test_of_complex_numbers(name: str) -> None:
+    check(name, "cpu", COMPLEX)
+
+
+@pytest.mark.parametrize("name", ["mul", "matmul", "abs", "sgn"])
+def test_of_complex_numbers_on_a_device(name: str, gpu: Any) -> None:
+    check(name, "cuda", COMPLEX)
+
+
 ON_THE_DEVICE = [
     "mul", "pow", "tanh", "where", "a[:, ::2]", "cat", "sum along", "mean", "max along",
     "a @ b.t()", "batch @ matrix", "a[indices]", "a row multiplied in place", "a[1] = b",
+    "i0", "logcumsumexp", "scatter_reduce, prod", "index_reduce, amax",
 ]  # fmt: skip
 
 
@@ -326,12 +439,31 @@ def test_a_view_follows_its_base() -> None:
     assert a.grad.tolist() == [[18.0, 36.0], [0.0, 0.0]]
 
 
+def has_none(name: str) -> Any:
+    return pytest.raises(NotImplementedError, match=f"derivative for '{name}' is not implemented")
+
+
 def test_what_has_no_derivative_says_so() -> None:
     x = torch.ones(3, requires_grad=True)
-    with pytest.raises(RuntimeError, match="derivative for 'i0' is not implemented"):
-        torch.i0(x)
+    for name, made in {
+        "heaviside: input": torch.heaviside(x, torch.ones(3)),
+        "floor_divide: input": x // 2,
+        "igamma: input": torch.igamma(x, torch.ones(3)),
+    }.items():
+        assert made.requires_grad
+        with has_none(name):
+            made.sum().backward()
     with torch.no_grad():
-        assert not torch.i0(x).requires_grad
+        assert not torch.heaviside(x, x).requires_grad
+
+
+def test_mean_and_scale_of_rows_are_figures() -> None:
+    x = torch.randn(2, 3, requires_grad=True)
+    bias = torch.zeros(3, requires_grad=True)
+    out, mean, scale = torch.native_layer_norm(x, (3,), None, bias, 1e-5)
+    assert [t.requires_grad for t in (out, mean, scale)] == [True, False, False]
+    out.sum().backward()
+    assert bias.grad.tolist() == [2, 2, 2]
 
 
 def test_results_without_gradients() -> None:

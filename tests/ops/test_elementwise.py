@@ -47,6 +47,7 @@ def _sign(a: Any) -> Any:
 _INDEPENDENT: dict[str, Any] = {
     "_div": np.true_divide,
     "floor_divide": np.floor_divide,
+    "_div_floor": np.floor_divide,
     "remainder": np.remainder,
     "fmod": np.fmod,
     "_div_trunc": _truncated_quotient,
@@ -56,6 +57,7 @@ _INDEPENDENT: dict[str, Any] = {
     "sign": _sign,
     "nextafter": lambda a, b: np.nextafter(a.astype(np.float32), b.astype(np.float32)),
 }
+_DIVISIONS = {"floor_divide", "_div_floor", "_div_trunc", "remainder", "fmod"}
 # Units in the last place beyond which CUDA's own functions do not go.
 _LOOSE = {
     "tan": 8, "sinh": 4, "cosh": 4, "_pow": 8, "exp2": 4, "exp": 2, "asinh": 8, "atanh": 4,
@@ -91,7 +93,7 @@ def _expected(row: Row, arrays: list[np.ndarray[Any, Any]], name: str) -> np.nda
 def _check(row: Row, names: list[str], layout: str, device: Any) -> None:
     operands = [laid_out(name, layout, device, seed) for seed, name in enumerate(names)]
     arrays = [array_of(operand) for operand in operands]
-    if row.name in {"floor_divide", "_div_trunc", "remainder", "fmod"} and CATEGORY[names[1]] < 2:
+    if row.name in _DIVISIONS and CATEGORY[names[1]] < 2:
         operands[1] = operands[1].masked_fill(operands[1] == 0, 1)  # by zero is unspecified
         arrays[1] = array_of(operands[1])
     if row.name == "_pow" and CATEGORY[names[0]] == 1:

@@ -103,6 +103,8 @@ template <class T> __device__ inline T igammac_of(T a, T x) {
 
 __device__ inline float bessel_i0(float x) { return cyl_bessel_i0f(x); }
 __device__ inline double bessel_i0(double x) { return cyl_bessel_i0(x); }
+__device__ inline float bessel_i1(float x) { return cyl_bessel_i1f(x); }
+__device__ inline double bessel_i1(double x) { return cyl_bessel_i1(x); }
 
 template <class T> __device__ inline T sinc_of(T x) {
   if (x == T(0)) return T(1);

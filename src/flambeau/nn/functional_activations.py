@@ -208,5 +208,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
                 f"{weight.numel()} and channel size = {channels}."
             )
         weight = weight.reshape(-1, *[1] * (input.ndim - 2))
+    elif input.ndim == 0:
+        weight = weight.reshape(())
     result: Tensor = OPS["_where"](input > 0, input, input * weight)
     return result

@@ -44,7 +44,7 @@ def _scaled(name: str, input: Any, other: Any, alpha: Any, out: Any, in_place: b
     return op(input, other, out=out, scalars=scalars)
 
 
-@public()
+@public(short_answer=_ADD.short_answer())
 def add(
     input: Tensor, other: Tensor | Number, *, alpha: Number = 1, out: Tensor | None = None
 ) -> Tensor:
@@ -75,7 +75,7 @@ def add(
     return _scaled("add", input, other, alpha, out, False)
 
 
-@public("subtract")
+@public("subtract", short_answer=_SUB.short_answer())
 def sub(
     input: Tensor, other: Tensor | Number, *, alpha: Number = 1, out: Tensor | None = None
 ) -> Tensor:
@@ -105,13 +105,13 @@ def _sub_(self: Tensor, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     return _scaled("sub", self, other, alpha, None, True)
 
 
-inplace_method("add_", _add_)
-inplace_method("sub_", _sub_)
+inplace_method("add_", _add_, _ADD.short_answer(in_place=True))
+inplace_method("sub_", _sub_, _SUB.short_answer(in_place=True))
 METHODS["subtract_"] = _sub_
 
 
 def _division(rounding_mode: RoundingMode) -> ElementwiseOp:
-    names = {None: "_div", "trunc": "_div_trunc", "floor": "floor_divide"}
+    names = {None: "_div", "trunc": "_div_trunc", "floor": "_div_floor"}
     if rounding_mode not in names:
         raise RuntimeError(
             "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "

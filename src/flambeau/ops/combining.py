@@ -75,7 +75,7 @@ def _scatter_reduce_(
     return self
 
 
-def _along(self: Tensor, dim: int, index: Tensor) -> Tensor:
+def along(self: Tensor, dim: int, index: Tensor) -> Tensor:
     """A vector of indices, expanded to a slice's shape in the other dimensions."""
     shape = [1] * self.ndim
     shape[dim] = -1
@@ -94,7 +94,7 @@ def _index_reduce_(
             f"{reduce}."
         )
     dim = dim % max(self.ndim, 1)
-    spread = _along(self, dim, index) if self.ndim else index.reshape(1)
+    spread = along(self, dim, index) if self.ndim else index.reshape(1)
     return _scatter_reduce_(self, dim, spread, source, reduce, include_self=include_self)
 
 

@@ -103,6 +103,20 @@ def count_of(shape: Shape, dim: Any) -> int:
     return prod(shape[d] for d in wrap_dims(dim, len(shape))) if shape else 1
 
 
+def as_complex(grad: Tensor) -> Tensor:
+    """Pairs as complex numbers."""
+    from flambeau.ops.complex_numbers import view_as_complex
+
+    return view_as_complex(grad.contiguous())
+
+
+def as_pairs(grad: Tensor) -> Tensor:
+    """Complex numbers as pairs."""
+    from flambeau.ops.complex_numbers import view_as_real
+
+    return view_as_real(grad)
+
+
 def permuted_back(grad: Tensor, dims: Any) -> Tensor:
     """Undo `Tensor.permute`."""
     order = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims
@@ -176,6 +190,8 @@ def unrepeated(grad: Tensor, shape: Shape, repeats: Any) -> Tensor:
 
 def folded(grad: Tensor, shape: Shape, dimension: int, size: int, step: int) -> Tensor:
     """Add the windows of `Tensor.unfold` up again."""
+    if not shape:
+        return grad.reshape(())
     dim = wrap_dim(dimension, len(shape))
     made = zeros_of(grad, shape)
     windows = grad.movedim(-1, dim + 1).flatten(dim, dim + 1)
@@ -289,6 +305,21 @@ def summed_from(grad: Tensor, dim: int) -> Tensor:
     return grad.flip(dim).cumsum(dim).flip(dim) if grad.ndim else grad
 
 
+def log_cumulative(grad: Tensor, input: Tensor, out: Tensor, dim: int) -> Tensor:
+    """The gradient of `logcumsumexp`: sums from each place on, positive and negative ones apart."""
+    if grad.ndim == 0:
+        return grad
+    if grad.is_complex():
+        return input.exp() * summed_from(grad * (-out).exp(), dim)
+    parts = []
+    for part, wanted in ((grad, grad > 0), (-grad, grad < 0)):
+        safe = flambeau.where(wanted, part, 1.0).log() - out
+        logs = flambeau.where(wanted, safe, -float("inf"))
+        sums = logs.flip(dim).logcumsumexp(dim).flip(dim) + input
+        parts.append(flambeau.where(sums == -float("inf"), 0.0, sums.exp()))
+    return parts[0] - parts[1]
+
+
 def cumulative_product(grad: Tensor, input: Tensor, dim: int) -> Tensor:
     """The gradient of `cumprod`, right for zeros too: one product for each place."""
     if input.ndim == 0:
@@ -311,11 +342,11 @@ def vector_norm(
     if order == 0:
         return flambeau.zeros_like(input)
     if abs(order) == float("inf"):
-        return shared_among(grad, input.abs(), out, dim, keepdim) * input.sign()
+        return shared_among(grad, input.abs(), out, dim, keepdim) * input.sgn()
     shape = tuple(input.shape)
     grad, out = expanded(grad, shape, dim, keepdim), expanded(out, shape, dim, keepdim)
     if order == 1:
-        return grad * input.sign()
+        return grad * input.sgn()
     if order == 2:
         return flambeau.where(out == 0, 0.0, grad * (input / out))
     slope = input * input.abs() ** (order - 2) / out ** (order - 1)
@@ -397,19 +428,120 @@ def erased(grad: Tensor, index: Any) -> Tensor:
     return kept
 
 
+def selected(grad: Tensor, shape: Shape, dim: int, index: Tensor) -> Tensor:
+    """Undo `index_select`."""
+    if not shape:
+        return grad.reshape(())
+    return zeros_of(grad, shape).index_add(dim, index, grad)
+
+
+def unput(grad: Tensor, index: Tensor, shape: Shape) -> Tensor:
+    """The gradient of what `put` stored."""
+    taken: Tensor = grad.take(index)
+    return taken.reshape(shape)
+
+
 def scatter_reduced(
-    grad: Tensor, input: Tensor, dim: int, index: Tensor, reduce: str, include_self: bool
+    grad: Tensor,
+    input: Tensor,
+    src: Tensor,
+    out: Tensor,
+    dim: int,
+    index: Tensor,
+    reduce: str,
+    include_self: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of the target and the source of `scatter_reduce`, for sums and means."""
-    if reduce not in {"sum", "mean"}:
-        raise RuntimeError(f"the derivative for scatter_reduce with {reduce!r} is not implemented")
+    """The gradients of the target and the source of `scatter_reduce`."""
+    if input.ndim == 0:
+        input, src, out, index, grad = (t.reshape(1) for t in (input, src, out, index, grad))
+        pair = scatter_reduced(grad, input, src, out, 0, index, reduce, include_self)
+        return pair[0].reshape(()), pair[1].reshape(())
+    shape = tuple(src.shape)
+    cut = tuple(slice(0, size) for size in index.shape)
+    src = src if shape == tuple(index.shape) else src[cut]
+    # Where the target itself takes part.
+    self_counts = flambeau.ones_like(grad.real)
+    if not include_self:
+        self_counts = self_counts.scatter(dim, index, 0)
+    form = _extreme_shares if reduce in {"amax", "amin"} else _sum_shares
+    form = _product_shares if reduce == "prod" else form
+    kept, given = form(grad, input, src, out, dim, index, reduce, self_counts)
+    return kept, given if shape == tuple(index.shape) else into(given, shape, lambda w: w[cut])
+
+
+def _sum_shares(
+    grad: Tensor,
+    input: Tensor,
+    src: Tensor,
+    out: Tensor,
+    dim: int,
+    index: Tensor,
+    reduce: str,
+    self_counts: Tensor,
+) -> tuple[Tensor, Tensor]:
     if reduce == "mean":
-        count = flambeau.ones_like(grad) if include_self else zeros_of(grad, input.shape)
-        one = flambeau.ones(index.shape, dtype=grad.dtype, device=grad.device)
-        count = count.scatter_add(dim, index, one)
-        grad = grad / count.clamp(min=1)
-    kept = grad if include_self else grad.scatter(dim, index, 0)
-    return kept, grad.gather(dim, index)
+        one = flambeau.ones(index.shape, dtype=self_counts.dtype, device=grad.device)
+        grad = grad / self_counts.scatter_add(dim, index, one).clamp(min=1)
+    return grad * self_counts, grad.gather(dim, index)
+
+
+def _extreme_shares(
+    grad: Tensor,
+    input: Tensor,
+    src: Tensor,
+    out: Tensor,
+    dim: int,
+    index: Tensor,
+    reduce: str,
+    self_counts: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Elements that are the extreme one share its gradient evenly."""
+    mine = (input == out).to(grad.dtype) * self_counts
+    theirs = (src == out.gather(dim, index)).to(grad.dtype)
+    grad = grad / mine.scatter_add(dim, index, theirs).clamp(min=1)
+    return mine * grad, theirs * grad.gather(dim, index)
+
+
+def _product_shares(
+    grad: Tensor,
+    input: Tensor,
+    src: Tensor,
+    out: Tensor,
+    dim: int,
+    index: Tensor,
+    reduce: str,
+    self_counts: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """The product of all other factors, which may be zero."""
+    factor = flambeau.where(self_counts == 0, 1.0, input)
+    none, their_none = factor == 0, src == 0
+    zeros = none.to(grad.dtype).scatter_add(dim, index, their_none.to(grad.dtype))
+    safe, their_safe = flambeau.where(none, 1.0, factor), flambeau.where(their_none, 1.0, src)
+    rest = grad * safe.scatter_reduce(dim, index, their_safe, "prod")
+
+    def others(values: Tensor, zero: Tensor, count: Tensor, rest: Tensor) -> Tensor:
+        alone = flambeau.where(count == 1, rest, 0.0)
+        return flambeau.where(zero, alone, flambeau.where(count == 0, rest / values, 0.0))
+
+    kept = others(safe, none, zeros, rest) * self_counts
+    return kept, others(their_safe, their_none, zeros.gather(dim, index), rest.gather(dim, index))
+
+
+def index_reduced(
+    grad: Tensor,
+    input: Tensor,
+    source: Tensor,
+    out: Tensor,
+    dim: int,
+    index: Tensor,
+    reduce: str,
+    include_self: bool,
+) -> tuple[Tensor, Tensor]:
+    """The gradients of the target and the source of `index_reduce`."""
+    from flambeau.ops.combining import along
+
+    spread = along(input, wrap_dim(dim, input.ndim), index) if input.ndim else index.reshape(1)
+    return scatter_reduced(grad, input, source, out, dim, spread, reduce, include_self)
 
 
 def unscattered(grad: Tensor, mask: Tensor, shape: Shape) -> Tensor:

@@ -26,6 +26,7 @@ from flambeau.runtime._recording import Rule, with_rule
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from flambeau.ops.elementwise import Row as ElementwiseRow
     from flambeau.runtime._elementwise import ElementwiseOp
 
 __all__ = [
@@ -116,6 +117,8 @@ _VIEWS: dict[str, Row] = {
     "chunk": {
         "self": lambda grads, self_shape, chunks, dim: of.unchunk(grads, self_shape, chunks, dim)
     },
+    "view_as_real": {"input": lambda grad: of.as_complex(grad)},
+    "view_as_complex": {"input": lambda grad: of.as_pairs(grad)},
     "unbind": {"self": lambda grads, self_shape, dim: of.unbound(grads, self_shape, dim)},
 }
 
@@ -229,6 +232,9 @@ _REDUCTIONS: dict[str, Row] = {
         )
     },
     "cumsum": {"input": lambda grad, dim: of.summed_from(grad, dim)},
+    "logcumsumexp": {
+        "input": lambda grad, input, out, dim: of.log_cumulative(grad, input, out, dim)
+    },
     "cumprod": {"input": lambda grad, input, dim: of.cumulative_product(grad, input, dim)},
     **dict.fromkeys(
         ("sort", "topk"),
@@ -287,9 +293,7 @@ _PRODUCTS: dict[str, Row] = {
 
 _INDEXED: dict[str, Row] = {
     "index_select": {
-        "input": lambda grad, input_shape, dim, index: of.zeros_of(grad, input_shape).index_add(
-            dim, index, grad
-        )
+        "input": lambda grad, input_shape, dim, index: of.selected(grad, input_shape, dim, index)
     },
     "gather": {
         "input": lambda grad, input_shape, dim, index: of.zeros_of(grad, input_shape).scatter_add(
@@ -321,8 +325,13 @@ _INDEXED: dict[str, Row] = {
         ).sum(),
     },
     "scatter_reduce": {
-        ("input", "src"): lambda grad, input, src, dim, index, reduce, include_self: (
-            of.scatter_reduced(grad, input, dim, index, reduce, include_self)
+        ("input", "src"): lambda grad, input, src, out, dim, index, reduce, include_self: (
+            of.scatter_reduced(grad, input, src, out, dim, index, reduce, include_self)
+        )
+    },
+    "index_reduce": {
+        ("input", "source"): lambda grad, input, source, out, dim, index, reduce, include_self: (
+            of.index_reduced(grad, input, source, out, dim, index, reduce, include_self)
         )
     },
     "index_put": {
@@ -335,7 +344,7 @@ _INDEXED: dict[str, Row] = {
         "input": lambda grad, index, accumulate: (
             grad if accumulate else grad.put(index, of.zeros_of(grad, index.shape))
         ),
-        "source": lambda grad, index: grad.take(index),
+        "source": lambda grad, index, source_shape: of.unput(grad, index, source_shape),
     },
     "masked_select": {
         "input": lambda grad, input_shape, mask: of.zeros_of(
@@ -352,6 +361,7 @@ _INDEXED: dict[str, Row] = {
 }
 
 _TABLES = (_VIEWS, _COPIES, _REDUCTIONS, _PRODUCTS, _INDEXED)
+_MULTIPLYING = (_REDUCTIONS, _PRODUCTS)  # the others only move gradients, complex or not
 
 # Results do not depend on the values of their tensors, or not smoothly.
 _CONSTANT = frozenset(
@@ -479,7 +489,13 @@ def rule_for(function: Callable[..., Any], in_place: bool) -> Any:
     if row and first in {"input", "self"}:
         row = _renamed(row, first)
     kept = {key: f for key, f in row.items() if all(k in parameters for k in _as_tuple(key))}
-    return Rule(_NODE_NAMES.get(name, name), parameters, defaults, list(kept.items()))
+    return Rule(
+        _NODE_NAMES.get(name, name),
+        parameters,
+        defaults,
+        list(kept.items()),
+        holomorphic=any(name in table for table in _MULTIPLYING),
+    )
 
 
 _NODE_NAMES = {
@@ -501,6 +517,7 @@ def differentiable(
     gradients: Row,
     *,
     name: str | None = None,
+    holomorphic: bool = False,
 ) -> Callable[..., Any]:
     """Attach a derivative to a function of tensors.
 
@@ -514,6 +531,9 @@ def differentiable(
         gradients at once, None where ``needs`` says that it is not wanted.
     name
         What the node in the backward graph is called after; the function's name unless given.
+    holomorphic
+        The gradients are products with derivatives of a function of complex numbers too; that those
+        take its conjugate is then seen to.
 
     Returns
     -------
@@ -532,7 +552,8 @@ def differentiable(
     """
     parameters, defaults = _parameters(forward)
     label = name or forward.__name__.strip("<>_") or "function"
-    return with_rule(forward, Rule(label, parameters, defaults, list(gradients.items())))
+    rows = list(gradients.items())
+    return with_rule(forward, Rule(label, parameters, defaults, rows, holomorphic=holomorphic))
 
 
 # -- elementwise ----------------------------------------------------------------------------------
@@ -547,14 +568,26 @@ def elementwise_rule(op: ElementwiseOp) -> Rule:
     from flambeau.ops.registry import OPS
 
     row = next(elementwise_derivatives.ROWS[name] for name, made in OPS.items() if made is op)
-    texts = row.derivative
-    if not texts and row.kind not in {"compare", "bool"}:
-        raise RuntimeError(f"the derivative for '{row.name.strip('_')}' is not implemented.")
     gradients = []
-    for letter, text in zip(_LETTERS, texts, strict=False):
+    for letter, text in zip(_LETTERS, _texts(row), strict=False):
         if text:
             needed = sorted(set(_GIVEN.findall(text)))
             source = f"lambda {', '.join(['grad', *needed])}: {text}"
             gradients.append((letter, eval(source, vars(elementwise_derivatives))))
     parameters = (*_LETTERS[: row.arity], *[f"s{k}" for k in range(row.scalars)], "out_")
-    return Rule(row.name.strip("_"), parameters, {}, gradients)
+    return Rule(
+        row.name.strip("_"), parameters, {}, gradients, holomorphic=row.name not in _OF_PARTS
+    )
+
+
+_OF_PARTS = frozenset({"abs", "angle", "conj_physical", "_complex", "_polar"})
+
+
+def _texts(row: ElementwiseRow) -> tuple[str, ...]:
+    """The derivatives of a row; the backward pass says so where there is none."""
+    if row.derivative or row.kind in {"compare", "bool"}:
+        return row.derivative
+    name = row.name.strip("_")
+    if row.arity == 1:
+        return (f"missing({name!r})",)
+    return tuple(f"missing('{name}: {which}')" for which in ("input", "other")[: row.arity])

@@ -83,6 +83,30 @@ def _trigamma(x: float) -> float:
     return _INF if sine == 0 else math.pi**2 / sine**2 - _zeta(2.0, 1 - x)
 
 
+def _i1(x: float) -> float:
+    """The modified Bessel function of order 1: its series, and the asymptotic one far out."""
+    z = abs(x)
+    if not z < 700:
+        return math.copysign(_INF, x) if z >= 700 else _NAN
+    if z < 30:
+        term = total = z / 2
+        for k in range(1, 200):
+            term *= z * z / 4 / (k * (k + 1))
+            total += term
+            if term <= total * 1e-17:
+                break
+    else:
+        term = total = 1.0
+        for k in range(1, 30):
+            step = term * -(4 - (2 * k - 1) ** 2) / (8 * z * k)
+            if abs(step) >= abs(term):
+                break
+            term = step
+            total += term
+        total *= math.exp(z) / math.sqrt(2 * math.pi * z)
+    return math.copysign(total, x)
+
+
 def _erfinv(x: float) -> float:
     if not -1 <= x <= 1:
         return _NAN
@@ -144,6 +168,7 @@ _FORMS: dict[str, Callable[..., float]] = {
     "digamma": _digamma,
     "trigamma": _trigamma,
     "erfinv": _erfinv,
+    "i1": _i1,
     "zeta": _zeta,
     "igamma": lambda a, x: _incomplete(a, x, False),
     "igammac": lambda a, x: _incomplete(a, x, True),

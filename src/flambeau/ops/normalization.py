@@ -272,8 +272,8 @@ def _added_up(parts: Tensor, code: int) -> Tensor:
 _layer_norm = differentiable(
     lambda x, n, weight, bias, eps: tuple(forward(x, n, weight, bias, eps, False)),
     {
-        ("x", "weight", "bias"): lambda grad, x, n, weight, out1, out2, needs: _in_shape(
-            backward(grad, x, n, out1, out2, weight, False, needs), x, weight
+        ("x", "weight", "bias"): lambda grad, x, n, weight, bias_shape, out1, out2, needs: (
+            _in_shape(backward(grad, x, n, out1, out2, weight, False, needs), x, weight, bias_shape)
         )
     },
     name="native_layer_norm",
@@ -293,9 +293,10 @@ def _in_shape(
     grads: tuple[Tensor | None, Tensor | None, Tensor | None],
     input: Tensor,
     weight: Tensor | None,
+    shape: Sequence[int] | None = None,
 ) -> tuple[Tensor | None, ...]:
     """Gradients of parameters in the parameters' shape."""
-    shape = None if weight is None else weight.shape
+    shape = shape if weight is None else weight.shape
     return grads[0], *(g if g is None or shape is None else g.reshape(shape) for g in grads[1:])
 
 
@@ -355,7 +356,7 @@ def native_layer_norm(
     n = check("LayerNormKernelImpl", input, normalized_shape, weight, bias)
     out, mean, scale = _layer_norm(input, n, weight, bias, eps)
     shape = [*input.shape[: input.ndim - len(normalized_shape)], *[1] * len(normalized_shape)]
-    return out, mean.reshape(shape), scale.reshape(shape)
+    return out, mean.detach().reshape(shape), scale.detach().reshape(shape)
 
 
 def rms_norm(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau.ops.common import store_out, wrap_dim
+from flambeau.ops.complex_numbers import complex as joined
 from flambeau.ops.complex_numbers import conj
 from flambeau.ops.matmul import mm
 from flambeau.ops.moments import norm
@@ -160,19 +161,19 @@ def cov(
     weights = fweights
     if aweights is not None:
         weights = aweights if fweights is None else fweights * aweights
-    count = float(rows.shape[1])
     if weights is None:
         centred = rows - rows.mean(1, keepdim=True)
-        product = mm(centred, conj(centred).t())
-    else:
-        held = weights.to(rows.dtype)
-        count = float(held.sum().item())
-        centred = rows - (rows * held).sum(1, keepdim=True) / count
-        product = mm(centred * held, conj(centred).t())
-        if aweights is not None and correction:
-            squares = float((held * aweights.to(rows.dtype)).sum().item())
-            return (product / max(0.0, count - correction * squares / count)).squeeze()
-    return (product / max(0.0, count - correction)).squeeze()
+        return (mm(centred, conj(centred).t()) / max(0.0, rows.shape[1] - correction)).squeeze()
+    held = weights.to(rows.dtype)
+    count = held.sum()
+    centred = rows - (rows * held).sum(1, keepdim=True) / count
+    product = mm(centred * held, conj(centred).t())
+    freedom = count - correction
+    if aweights is not None and correction:
+        freedom = count - correction * (held * aweights.to(rows.dtype)).sum() / count
+    if freedom.is_complex():
+        freedom = freedom.real
+    return (product / OPS["_clamp_min"](freedom, 0.0)).squeeze()
 
 
 @public()
@@ -183,9 +184,11 @@ def corrcoef(input: Tensor) -> Tensor:
         return matrix / matrix
     spread = OPS["sqrt"](matrix.diagonal().real)
     ratios = matrix / spread.unsqueeze(1) / spread.unsqueeze(0)
-    for part in (ratios.real, ratios.imag) if ratios.is_complex() else (ratios,):
-        part.clamp_(-1, 1)  # rounding may have gone beyond
-    return ratios
+    # Rounding may have gone beyond.
+    if ratios.is_complex():
+        return joined(ratios.real.clamp(-1, 1), ratios.imag.clamp(-1, 1))
+    bounded: Tensor = ratios.clamp(-1, 1)
+    return bounded
 
 
 def _areas(y: Tensor, x: Tensor | None, dx: float | None, dim: int) -> Tensor:

@@ -116,7 +116,8 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     rows = list(choose(range(input.shape[0]), r))
     if not rows or r == 0:
-        return new_like(input, (0,) if r == 0 else (0, r))
+        none: Tensor = input[:0]
+        return none if r == 0 else none.unsqueeze(1).expand(0, r)
     from flambeau.ops.creation import tensor
 
     return stack([input[tensor(list(c), device=input.device)] for c in zip(*rows, strict=True)], 1)

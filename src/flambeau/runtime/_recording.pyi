@@ -24,6 +24,7 @@ class Rule:
         parameters: tuple[str, ...],
         defaults: dict[str, Any],
         gradients: Sequence[tuple[Any, Callable[..., Any]]],
+        holomorphic: bool = False,
     ) -> None: ...
     @property
     def name(self) -> str: ...

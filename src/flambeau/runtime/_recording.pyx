@@ -50,6 +50,9 @@ cdef extern from *:
     void install_recorded_call(object (*call)(PyObject*, PyObject**, size_t, PyObject*))
     object type_of_recorded()
 
+cdef enum:
+    COMPLEX = 3                         # a category of dtypes
+
 cdef dict _elementwise_rules = {}       # ElementwiseOp -> Rule
 
 
@@ -113,6 +116,9 @@ cdef class Rule:
         further parameters say what it needs: arguments by name, ``x_shape``, ``x_stride``,
         ``x_offset``, ``x_dtype`` or ``x_device`` of an argument, ``out`` (or ``out0``, ``out1``) for results, and ``needs``, a
         tuple of bools. With ``grads`` as its first parameter it gets those of all results.
+    holomorphic
+        The functions multiply with the derivative itself; where numbers are complex, the gradient
+        is that of its conjugate, which is seen to here.
     """
 
     cdef readonly str name
@@ -121,8 +127,10 @@ cdef class Rule:
     cdef str rest
     cdef list gradients
     cdef object node_class
+    cdef bint holomorphic
 
-    def __init__(self, str name not None, tuple parameters, dict defaults, gradients):
+    def __init__(self, str name not None, tuple parameters, dict defaults, gradients, bint holomorphic=False):
+        self.holomorphic = holomorphic
         plain = tuple([p.lstrip("*") for p in parameters])
         self.name, self.parameters, self.defaults = name, plain, defaults
         self.rest = next((p[1:] for p in parameters if p.startswith("*")), None)
@@ -157,15 +165,26 @@ cdef class RuleNode(Node):
     cdef list steps                     # (Gradient, ((argument's place, first edge, count or -1), ...))
     cdef dict values
     cdef tuple needs
+    cdef bint holomorphic
 
     cdef list run(self, list gradients):
-        cdef list found = [None] * len(self.edges)
-        cdef Gradient gradient
+        cdef list found
+        cdef bint any = False
+        cdef bint turned = False
         for one in gradients:
             if one is not None:
-                break
-        else:
-            return found
+                any = True
+                turned |= self.holomorphic and type_category[(<Tensor>one).scalar_type] == COMPLEX
+        if not any:
+            return [None] * len(self.edges)
+        if not turned:
+            return self.follow(gradients)
+        found = self.follow([_conjugate(one) for one in gradients])
+        return [_conjugate(one) for one in found]
+
+    cdef list follow(self, list gradients):
+        cdef list found = [None] * len(self.edges)
+        cdef Gradient gradient
         for gradient, places in self.steps:
             values = [self._value(name) for name, _, _ in gradient.needed]
             made = gradient.function(gradients if gradient.all_results else gradients[0], *values)
@@ -204,6 +223,12 @@ cdef class RuleNode(Node):
 
 
 # -- recording -------------------------------------------------------------------------------------
+
+cdef object _conjugate(object value):
+    if isinstance(value, Tensor) and type_category[(<Tensor>value).scalar_type] == COMPLEX:
+        return value.conj()
+    return value
+
 
 cdef bint _any_tracked(object value):
     if isinstance(value, Tensor):
@@ -314,6 +339,7 @@ cdef object _record(Rule rule, object function, tuple args, dict kwargs, dict bo
             f"{rule.name}(): functions with out=... arguments don't support automatic differentiation, but one of "
             "the arguments requires grad.")
     node = <RuleNode>rule.node_class.__new__(rule.node_class)
+    node.holomorphic = rule.holomorphic
     if in_place:
         target = <Tensor?>args[0]
         check_in_place(target)
