@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -132,6 +133,28 @@ def test_tuned_products_are_right_and_files_are_taken_up(tmp_path: Path) -> None
     assert tunable.read_file("tunableop_results0.csv")
     assert [one[:3] for one in tunable.get_results()] == [one[:3] for one in found]
     np.testing.assert_allclose((x @ y).cpu().numpy(), a @ b, rtol=1e-3, atol=1e-3)
+
+
+def test_processes_that_make_a_file_at_once_share_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tunable.enable()
+    file = tmp_path / "tunableop_results0.csv"
+    make = tempfile.mkstemp
+
+    def slow(**options: Any) -> tuple[int, str]:
+        if not file.exists():
+            lines = [f"Validator,{key},{value}" for key, value in tunable.get_validators()]
+            file.write_text(
+                "\n".join([*lines, "GemmTunableOp_float_NN,of_another,Default,1"]) + "\n"
+            )
+        return make(**options)
+
+    monkeypatch.setattr("flambeau.cuda._tunable_results.tempfile.mkstemp", slow)
+    _product()
+    lines = file.read_text().splitlines()
+    assert [line.split(",")[1] for line in lines[-2:]] == ["of_another", "nn_48_64_32_ld_48_32_48"]
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
 
 
 def test_read_entries_replace_none_that_are_known(tmp_path: Path) -> None:

@@ -165,10 +165,11 @@ class Results:
         from flambeau.runtime import _state
 
         name = self.filename(_state.current_device())
-        if not Path(name).is_file() or not Path(name).stat().st_size:
+        path = Path(name)
+        if not path.is_file() or not path.stat().st_size:
             stated = "".join(f"Validator,{key},{value}\n" for key, value in validators())
-            _write_whole(name, stated + line)
-            return
+            if _made_whole(path, stated + line):
+                return
         # One write at the end of the file: lines of several processes do not mix.
         descriptor = os.open(name, os.O_WRONLY | os.O_APPEND)
         try:
@@ -220,14 +221,24 @@ def _why_refused(stated: dict[str, str]) -> str:
     return ""
 
 
-def _write_whole(name: str, text: str) -> None:
-    """A file that is there whole or not at all."""
-    path = Path(name)
+def _made_whole(path: Path, text: str) -> bool:
+    """Make a file that is there whole or not at all; False if another process was quicker."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
     os.chmod(temporary, 0o644)
-    os.replace(temporary, name)
+    try:
+        if path.is_file() and not path.stat().st_size:
+            os.replace(temporary, path)
+            return True
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without links
+        os.replace(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return True
 
 
 results = Results()
