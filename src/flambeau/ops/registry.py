@@ -145,7 +145,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {}
 METHODS: dict[str, Callable[..., Any]] = {}
 
 
-def public(*names: str, function: bool = True, method: bool = True) -> Callable[[F], F]:
+def public(
+    *names: str,
+    function: bool = True,
+    method: bool = True,
+    short_answer: tuple[Any, Any] | None = None,
+) -> Callable[[F], F]:
     """Register a hand-written operation in the namespace and as a tensor method.
 
     Parameters
@@ -154,12 +159,14 @@ def public(*names: str, function: bool = True, method: bool = True) -> Callable[
         More names than the function's own.
     function, method
         Where it appears.
+    short_answer
+        How a call with nothing but tensors is answered; see `recorded`.
     """
 
     def register(made: F) -> F:
         made.__module__ = "flambeau"
         if not is_recorded(made):
-            made = recorded(made)
+            made = recorded(made, short_answer=short_answer)
         for name in (made.__name__, *names):
             if function:
                 FUNCTIONS[name] = made
@@ -170,11 +177,13 @@ def public(*names: str, function: bool = True, method: bool = True) -> Callable[
     return register
 
 
-def inplace_method(name: str, call: Callable[..., Tensor]) -> None:
+def inplace_method(
+    name: str, call: Callable[..., Tensor], short_answer: tuple[Any, Any] | None = None
+) -> None:
     """Register ``Tensor.<name>``, an operation that writes into its tensor and returns it."""
     call.__name__ = name
     call.__qualname__ = f"Tensor.{name}"
-    METHODS[name] = recorded(call, in_place=name.endswith("_"))
+    METHODS[name] = recorded(call, in_place=name.endswith("_"), short_answer=short_answer)
 
 
 def _register_unary(row: Row, op: ElementwiseOp) -> None:
@@ -187,7 +196,7 @@ def _register_unary(row: Row, op: ElementwiseOp) -> None:
         return unary_in_place(self)
 
     _describe(function, row, "input")
-    _register(row, function, in_place)
+    _register(row, op, function, in_place)
 
 
 def _register_binary(row: Row, op: ElementwiseOp) -> None:
@@ -200,19 +209,33 @@ def _register_binary(row: Row, op: ElementwiseOp) -> None:
         return binary_in_place(self, other)
 
     _describe(function, row, "input, other")
-    _register(row, function, in_place)
+    _register(row, op, function, in_place)
 
 
-def _register(row: Row, function: Callable[..., Any], in_place: Callable[..., Any]) -> None:
+def _register(
+    row: Row, op: ElementwiseOp, function: Callable[..., Any], in_place: Callable[..., Any]
+) -> None:
     function.__module__ = "flambeau"
-    if row.name in CAST_TO_FLOAT32:  # autocast looks at its operands; the operation records itself
-        function = recorded(function, elementwise=True)
+    # The operation records itself; of some functions autocast looks at the operands.
+    function = recorded(
+        function,
+        elementwise=True,
+        cast=row.name in CAST_TO_FLOAT32,
+        short_answer=op.short_answer(),
+    )
     for name in (row.name, *filter(None, row.aliases)):
         FUNCTIONS[name] = function
         if row.method:
             METHODS[name] = function
     if row.inplace:
         in_place.__doc__ = f"Like `{row.name}`, written into this tensor, which is returned."
+        in_place = recorded(
+            in_place,
+            in_place=True,
+            elementwise=True,
+            cast=False,
+            short_answer=op.short_answer(in_place=True),
+        )
         for name in (row.name, *filter(None, row.aliases)):
             METHODS[f"{name}_"] = in_place
 

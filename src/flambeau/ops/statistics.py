@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     Dims = int | Sequence[int] | None
 
 
-_SUM = ON_CUDA["sum"]
-
-
 def _reduced(
     name: str, input: Tensor, dim: Dims, keepdim: bool, code: int, out: Tensor | None
 ) -> Tensor:
@@ -32,7 +29,7 @@ def _reduced(
     return result if out is None else store_out(result, out)
 
 
-@public()
+@public(short_answer=ON_CUDA["sum"].short_answer())
 def sum(
     input: Tensor,
     dim: Dims = None,
@@ -69,10 +66,6 @@ def sum(
     tensor([ 3, 12])
     """
     code = dtype.code if dtype else sum_code(input)
-    if dim is None and out is None and not keepdim:
-        result = _SUM.full(input, code)
-        if result is not None:
-            return result
     return _reduced("sum", input, dim, keepdim, code, out)
 
 

@@ -75,6 +75,8 @@ class ElementwiseOp:
         self, target: Tensor, *operands: Tensor | complex, scalars: tuple[Any, ...] = ()
     ) -> Tensor:
         """``op(target, *operands)`` written into `target`, which is not resized; returns it."""
+    def short_answer(self, *, in_place: bool = False) -> tuple[ElementwiseOp, object] | None:
+        """For `recorded`: this operation on its operands alone; None where it has others than one or two."""
     def forget(self) -> None:
         """Drop what was cached: promotion results and kernels."""
     def __get__(self, instance: Any, owner: Any = None, /) -> Any: ...

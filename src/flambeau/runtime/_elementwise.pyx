@@ -45,6 +45,11 @@ cdef extern from "flambeau/runtime/_elementwise.hpp" namespace "flambeau" nogil:
     bint can_cast(int source, int to)
     int vector_width(int widest_bytes)
 
+cdef extern from "flambeau/runtime/_recorded.hpp" namespace "flambeau":
+    object short_answer_capsule(void* answer, Py_ssize_t operands)
+
+ctypedef object (*ShortAnswer)(PyObject* op, PyObject** operands)
+
 cdef int _generation = 0                # of promotion rules
 cdef int _driver_generation = 0         # of kernels
 
@@ -128,6 +133,17 @@ cdef class ElementwiseOp:
     def in_place(self, Tensor target not None, *operands, tuple scalars=()):
         """``op(target, *operands)`` written into `target`, which is not resized; returns it."""
         return _call_tuple(self, (target, *operands), target, True, scalars)
+
+    def short_answer(self, *, bint in_place=False):
+        """For `recorded`: this operation on its operands alone; None where it has others than one or two."""
+        cdef ShortAnswer answer
+        if self.scalars or self.arity > 2:
+            return None
+        if self.arity == 1:
+            answer = _answer_in_place if in_place else _answer_unary
+        else:
+            answer = _answer_in_place if in_place else _answer_binary
+        return self, short_answer_capsule(<void*>answer, self.arity)
 
     def forget(self):
         """Drop what was cached: promotion results and kernels."""
@@ -527,6 +543,24 @@ cdef object _call_unary(object op, object a, Tensor out, bint in_place):
         raise TypeError(f"{(<ElementwiseOp>op).name} does not take one operand")
     operands[0] = <PyObject*>a
     return call(<ElementwiseOp>op, operands, out, in_place, ())
+
+
+# -- short answers: nothing but operands, and a tensor first ------------------------------------------
+
+cdef object _answer_unary(PyObject* op, PyObject** operands):
+    if not isinstance(<object>operands[0], Tensor):
+        return NotImplemented
+    return call(<ElementwiseOp>op, operands, None, False, ())
+
+
+cdef object _answer_in_place(PyObject* op, PyObject** operands):
+    if not isinstance(<object>operands[0], Tensor):
+        return NotImplemented
+    return call(<ElementwiseOp>op, operands, <Tensor>operands[0], True, ())
+
+
+cdef object _answer_binary(PyObject* op, PyObject** operands):
+    return call(<ElementwiseOp>op, operands, None, False, ())
 
 
 _tensor.call_binary = _call_binary

@@ -21,8 +21,9 @@ from flambeau.runtime._tensor cimport (
 from flambeau.runtime import _elementwise as _elementwise_module
 from flambeau.runtime import _tensor as _tensor_module
 
-cdef extern from "flambeau/runtime/_fast_empty.hpp" namespace "flambeau":
-    object make_fast_empty(object whole, const char* documentation, object (*one_size)(object, object, object))
+cdef extern from "flambeau/runtime/_fast_factory.hpp" namespace "flambeau":
+    object make_fast_empty "flambeau::make_fast_factory<0>"(
+        const char* name, object whole, const char* documentation, object (*one_size)(object, object, object))
 
 cdef extern from "flambeau/runtime/_convert.hpp" namespace "flambeau" nogil:
     void store_int(char* p, int type, int64_t v)
@@ -154,7 +155,7 @@ RuntimeError
 OutOfMemoryError
     The device has no memory left.
 """
-empty = make_fast_empty(empty, _empty_documentation, _empty_of_one_size)
+empty = make_fast_empty("empty", empty, _empty_documentation, _empty_of_one_size)
 
 
 cdef Tensor _resized_output(Tensor out, int ndim, const int64_t* sizes):

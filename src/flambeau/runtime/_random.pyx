@@ -32,6 +32,12 @@ cdef extern from "flambeau/runtime/_elementwise.hpp" namespace "flambeau" nogil:
         int64_t count()
         bint fill(Layout*)
 
+cdef extern from "flambeau/runtime/_fast_factory.hpp" namespace "flambeau":
+    object make_fast_rand "flambeau::make_fast_factory<0>"(
+        const char* name, object whole, const char* documentation, object (*one_size)(object, object, object))
+    object make_fast_randn "flambeau::make_fast_factory<1>"(
+        const char* name, object whole, const char* documentation, object (*one_size)(object, object, object))
+
 cdef extern from "flambeau/runtime/host_random.hpp" namespace "flambeau" nogil:
     void fill_host(Mt19937&, RandomKind, const RandomNumbers&, char*, int type, int ndim,
                    const int64_t* sizes, const int64_t* strides, int64_t n, bint contiguous)
@@ -308,25 +314,9 @@ cdef CUfunction kernel_of(RandomFill fill, int device, int scalar_type, bint str
 
 # -- new tensors -----------------------------------------------------------------------------------
 
-cdef Tensor new_filled(RandomKind kind, tuple shape, size, generator, out, dtype, device, requires_grad,
-                       pin_memory):
-    cdef int64_t[64] sizes
+cdef Tensor fill_new(RandomKind kind, Tensor made, object generator):
+    """Fill what was made for `rand` and `randn`."""
     cdef RandomNumbers numbers = RandomNumbers(0, 1, 0, 0, 0)
-    cdef Tensor made
-    cdef int ndim, code, index
-    if out is None and not pin_memory:
-        ndim = parse_varargs(shape, sizes) if size is None else parse_sizes(size, sizes)
-        code = _factory.default_float if dtype is None else (<_dtype.dtype?>dtype).code
-        index = resolve_device(device)
-        if index >= 0:
-            _state.ensure_context(index)
-        made = new_tensor(index, code, ndim, sizes)
-    else:
-        wanted = (shape[0] if len(shape) == 1 else shape) if size is None else size
-        if out is None:
-            made = _factories.new_empty(wanted, dtype, device, pin_memory)
-        else:
-            made = _factories.empty(wanted, out=out)
     if type_category[made.scalar_type] < 2:
         name = "check_uniform_bounds" if kind == UNIFORM else "normal_kernel"
         raise NotImplementedError(
@@ -335,56 +325,103 @@ cdef Tensor new_filled(RandomKind kind, tuple shape, size, generator, out, dtype
     if kind == NORMAL and type_category[made.scalar_type] == 3:
         numbers.b = sqrt(0.5)
     fill_tensor(<RandomFill>_fills[<int>kind], made, generator, &numbers)
+    return made
+
+
+cdef Tensor make_new(int ndim, const int64_t* sizes, object dtype, object device):
+    cdef int code = _factory.default_float if dtype is None else (<_dtype.dtype?>dtype).code
+    cdef int index = resolve_device(device)
+    if index >= 0:
+        _state.ensure_context(index)
+    return new_tensor(index, code, ndim, sizes)
+
+
+cdef Tensor new_filled(RandomKind kind, tuple shape, size, generator, out, dtype, device, requires_grad,
+                       pin_memory):
+    cdef int64_t[64] sizes
+    cdef Tensor made
+    if out is None and not pin_memory:
+        ndim = parse_varargs(shape, sizes) if size is None else parse_sizes(size, sizes)
+        made = make_new(ndim, sizes, dtype, device)
+    else:
+        wanted = (shape[0] if len(shape) == 1 else shape) if size is None else size
+        if out is None:
+            made = _factories.new_empty(wanted, dtype, device, pin_memory)
+        else:
+            made = _factories.empty(wanted, out=out)
+    fill_new(kind, made, generator)
     if requires_grad:
         made.requires_grad = True
     return made
 
 
+cdef object _rand_of_one_size(object size, object device, object dtype):
+    cdef int64_t extent = size
+    return fill_new(UNIFORM, make_new(1, &extent, dtype, device), None)
+
+
+cdef object _randn_of_one_size(object size, object device, object dtype):
+    cdef int64_t extent = size
+    return fill_new(NORMAL, make_new(1, &extent, dtype, device), None)
+
+
 def rand(*shape, size=None, generator=None, out=None, dtype=None, layout=None, device=None,
          requires_grad=False, pin_memory=False):
-    """Draw numbers evenly from [0, 1).
-
-    Parameters
-    ----------
-    shape, size
-        ``rand(2, 3)``, ``rand((2, 3))`` or ``rand(size=(2, 3))``.
-    generator
-        None is the default one of the device.
-    out
-        A tensor to resize and fill instead.
-    dtype
-        Floating-point or complex; by default the default dtype.
-    layout
-        Accepted: tensors are strided.
-    device
-        By default the default device.
-    requires_grad
-        Whether gradients shall be recorded for it.
-    pin_memory
-        Put a host tensor into pinned memory.
-
-    Returns
-    -------
-    Tensor
-        On CUDA the same numbers as torch on a device with as many threads.
-
-    Examples
-    --------
-    >>> import flambeau as torch
-    >>> torch.cuda.manual_seed(0)
-    >>> torch.rand(2, device="cuda")
-    tensor([0.3990, 0.5167], device='cuda:0')
-    """
     return new_filled(UNIFORM, shape, size, generator, out, dtype, device, requires_grad, pin_memory)
 
 
 def randn(*shape, size=None, generator=None, out=None, dtype=None, layout=None, device=None,
           requires_grad=False, pin_memory=False):
-    """Draw from the standard normal distribution; parameters as for `rand`.
-
-    Complex numbers have variance 1: their parts have variance 1/2 each.
-    """
     return new_filled(NORMAL, shape, size, generator, out, dtype, device, requires_grad, pin_memory)
+
+
+cdef bytes _rand_documentation = b"""rand(*shape, size=None, generator=None, out=None, dtype=None, layout=None, \
+device=None, requires_grad=False, pin_memory=False)
+--
+
+Draw numbers evenly from [0, 1).
+
+Parameters
+----------
+shape, size
+    ``rand(2, 3)``, ``rand((2, 3))`` or ``rand(size=(2, 3))``.
+generator
+    None is the default one of the device.
+out
+    A tensor to resize and fill instead.
+dtype
+    Floating-point or complex; by default the default dtype.
+layout
+    Accepted: tensors are strided.
+device
+    By default the default device.
+requires_grad
+    Whether gradients shall be recorded for it.
+pin_memory
+    Put a host tensor into pinned memory.
+
+Returns
+-------
+Tensor
+    On CUDA the same numbers as torch on a device with as many threads.
+
+Examples
+--------
+>>> import flambeau as torch
+>>> torch.cuda.manual_seed(0)
+>>> torch.rand(2, device="cuda")
+tensor([0.3990, 0.5167], device='cuda:0')
+"""
+cdef bytes _randn_documentation = b"""randn(*shape, size=None, generator=None, out=None, dtype=None, layout=None, \
+device=None, requires_grad=False, pin_memory=False)
+--
+
+Draw from the standard normal distribution; parameters as for `rand`.
+
+Complex numbers have variance 1: their parts have variance 1/2 each.
+"""
+rand = make_fast_rand("rand", rand, _rand_documentation, _rand_of_one_size)
+randn = make_fast_randn("randn", randn, _randn_documentation, _randn_of_one_size)
 
 
 # -- other draws on the host -------------------------------------------------------------------------

@@ -7,11 +7,28 @@
 
 namespace flambeau {
 
+// Answers the most frequent form of a call, a few operands by position, without the function;
+// NotImplemented leaves it to that.
+using ShortAnswer = PyObject *(*)(PyObject *operation, PyObject *const *operands);
+
+// How modules that have such an answer hand it over: a capsule of this name, with the number of
+// operands as its context.
+constexpr const char *SHORT_ANSWER = "flambeau.short_answer";
+
+inline PyObject *short_answer_capsule(void *answer, Py_ssize_t operands) {
+  PyObject *capsule = PyCapsule_New(answer, SHORT_ANSWER, nullptr);
+  if (capsule) PyCapsule_SetContext(capsule, reinterpret_cast<void *>(operands));
+  return capsule;
+}
+
 struct Recorded {
   PyObject_HEAD
   vectorcallfunc vectorcall;
   vectorcallfunc target;     // the function's own
   PyObject *function;
+  ShortAnswer answer;        // null if there is none
+  Py_ssize_t operands;       // that it takes
+  PyObject *operation;       // its first argument
   PyObject *rule;            // None until it is looked up
   PyObject *cast;            // the name that autocast knows it by
   PyObject *dict;
@@ -25,6 +42,7 @@ inline vectorcallfunc recorded_call = nullptr;  // set by the Cython module
 inline int recorded_traverse(PyObject *self, visitproc visit, void *arg) {
   Recorded *r = (Recorded *)self;
   Py_VISIT(r->function);
+  Py_VISIT(r->operation);
   Py_VISIT(r->rule);
   Py_VISIT(r->cast);
   Py_VISIT(r->dict);
@@ -33,6 +51,7 @@ inline int recorded_traverse(PyObject *self, visitproc visit, void *arg) {
 inline int recorded_clear(PyObject *self) {
   Recorded *r = (Recorded *)self;
   Py_CLEAR(r->function);
+  Py_CLEAR(r->operation);
   Py_CLEAR(r->rule);
   Py_CLEAR(r->cast);
   Py_CLEAR(r->dict);
@@ -88,6 +107,9 @@ inline PyObject *new_recorded(PyObject *function, bool in_place, bool elementwis
   r->target = PyVectorcall_Function(function);
   if (!r->target) r->target = (vectorcallfunc)PyObject_Vectorcall;
   r->function = Py_NewRef(function);
+  r->answer = nullptr;
+  r->operands = 0;
+  r->operation = Py_NewRef(Py_None);
   r->rule = Py_NewRef(Py_None);
   r->cast = Py_NewRef(Py_None);
   r->dict = PyDict_New();
@@ -102,6 +124,17 @@ inline void set_recorded_rule(PyObject *self, PyObject *rule) {
   Py_XSETREF(((Recorded *)self)->rule, Py_NewRef(rule));
 }
 
+// 0, or -1 with an exception if `capsule` is none.
+inline int set_recorded_answer(PyObject *self, PyObject *operation, PyObject *capsule) {
+  Recorded *r = (Recorded *)self;
+  void *answer = PyCapsule_GetPointer(capsule, SHORT_ANSWER);
+  if (!answer) return -1;
+  r->answer = reinterpret_cast<ShortAnswer>(answer);
+  r->operands = reinterpret_cast<Py_ssize_t>(PyCapsule_GetContext(capsule));
+  Py_XSETREF(r->operation, Py_NewRef(operation));
+  return 0;
+}
+
 inline void set_recorded_cast(PyObject *self, PyObject *name) {
   Py_XSETREF(((Recorded *)self)->cast, Py_NewRef(name));
 }
@@ -109,6 +142,11 @@ inline void set_recorded_cast(PyObject *self, PyObject *name) {
 inline PyObject *recorded_pass(PyObject *self, PyObject *const *args, size_t nargsf,
                                PyObject *names) {
   Recorded *r = (Recorded *)self;
+  if (r->answer && !names && PyVectorcall_NARGS(nargsf) == r->operands) {
+    PyObject *result = r->answer(r->operation, args);
+    if (result != Py_NotImplemented) return result;
+    Py_DECREF(result);
+  }
   return r->target(r->function, args, nargsf, names);
 }
 

@@ -32,6 +32,7 @@ cdef extern from "flambeau/runtime/_recorded.hpp" namespace "flambeau":
         bint elementwise
     void set_recorded_rule(object self, object rule)
     void set_recorded_cast(object self, object name)
+    int set_recorded_answer(object self, object operation, object capsule) except -1
     object new_recorded(object function, bint in_place, bint elementwise)
     object recorded_pass(PyObject* self, PyObject** args, size_t nargsf, PyObject* names)
 
@@ -44,9 +45,15 @@ cdef extern from *:
     static inline int is_tensor(PyObject *value, PyObject *tensor) {
       return PyObject_TypeCheck(value, (PyTypeObject *)tensor);
     }
+    // Numbers, names and None: nothing that could be or hold a tensor.
+    static inline int is_plain(PyObject *value) {
+      return value == Py_None || PyLong_CheckExact(value) || PyUnicode_CheckExact(value) ||
+             PyFloat_CheckExact(value) || PyBool_Check(value);
+    }
     static PyObject *type_of_recorded() { return Py_XNewRef((PyObject *)flambeau::recorded_type()); }
     """
     bint is_tensor(PyObject* value, PyObject* tensor)
+    bint is_plain(PyObject* value)
     void install_recorded_call(object (*call)(PyObject*, PyObject**, size_t, PyObject*))
     object type_of_recorded()
 
@@ -394,8 +401,14 @@ cdef object _rule_of(RecordedStruct* r):
 
 
 cdef bint _has_extra(PyObject* o) noexcept:
+    """Whether a tensor may take part in gradients, or a list of some."""
     cdef PyObject** items
     cdef Py_ssize_t i
+    if is_plain(o):
+        return False
+    if type(<object>o) is Tensor:
+        extra = (<Tensor>o).extra       # of a view its base, which may have something there itself
+        return extra is not None and (type(extra) is not Tensor or (<Tensor>extra).extra is not None)
     if is_tensor(o, <PyObject*>Tensor):
         return (<Tensor>o).extra is not None
     if PyTuple_CheckExact(o) or PyList_CheckExact(o):
@@ -406,12 +419,15 @@ cdef bint _has_extra(PyObject* o) noexcept:
     return False
 
 
+cdef int _casting = 0                   # threads whose operands autocast may look at
+
+
 cdef object _call(PyObject* self, PyObject** args, size_t nargsf, PyObject* names):
     cdef RecordedStruct* r = <RecordedStruct*>self
     cdef Py_ssize_t i, n = PyVectorcall_NARGS(nargsf)
     if names != NULL:
         n += PyTuple_GET_SIZE(names)
-    if grad_state().autocast:
+    if _casting and r.cast != <PyObject*>None and grad_state().autocast:
         return _cast_call(r, self, args, nargsf, names)
     if not r.elementwise:
         for i in range(n):
@@ -459,7 +475,7 @@ cdef object _checked(object function, object out, bint in_place):
     return out
 
 
-def recorded(function, *, bint in_place=False, bint elementwise=False):
+def recorded(function, *, bint in_place=False, bint elementwise=False, bint cast=True, short_answer=None):
     """A callable that records what `function` does when gradients are wanted.
 
     Parameters
@@ -470,12 +486,20 @@ def recorded(function, *, bint in_place=False, bint elementwise=False):
         Whether it writes into its first argument.
     elementwise
         Whether it calls one elementwise operation, which records by itself.
+    cast
+        Whether autocast may look at its operands.
+    short_answer
+        ``(operation, capsule)``, the capsule from the operation's `short_answer`: how a call with
+        nothing but that operation's operands is answered.
     """
     made = new_recorded(function, in_place, elementwise)
-    set_recorded_cast(made, getattr(function, "__name__", None))
+    if cast:
+        set_recorded_cast(made, getattr(function, "__name__", None))
     for name in ("__name__", "__qualname__", "__doc__", "__module__"):
         made.__dict__[name] = getattr(function, name, None)
     made.__dict__["__wrapped__"] = function
+    if short_answer is not None:
+        set_recorded_answer(made, short_answer[0], short_answer[1])
     return made
 
 
@@ -547,7 +571,9 @@ def set_caster(caster):
 
 def set_autocast(bint active):
     """Whether this thread's recorded functions ask the caster; returns what was so before."""
+    global _casting
     before = grad_state().autocast
+    _casting += active - before
     grad_state().autocast = active
     return before
 

@@ -55,5 +55,5 @@ class ReductionOp:
         values, indices
             Which results are wanted; the other is None.
         """
-    def full(self, input: Tensor, out_code: int) -> Tensor | None:
-        """Reduce all dimensions to none; None if the tensor needs the longer way of a call."""
+    def short_answer(self) -> tuple[ReductionOp, object]:
+        """For `recorded`: the sum of all elements of a CUDA tensor, of integers as int64."""

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # distutils: language = c++
 """Reductions on CUDA tensors: result, choice of kernel and launch, in C."""
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 
 from flambeau.driver._table cimport CUfunction, CUstream
 from flambeau.runtime cimport _launch, _state
+from flambeau.runtime._dtype cimport type_category
 from flambeau.runtime._elementwise cimport FlatTable
 from flambeau.runtime import lazy_init
 from flambeau.runtime._tensor cimport Tensor, new_tensor, result_class
@@ -39,6 +41,11 @@ cdef extern from "flambeau/runtime/_reduce.hpp" namespace "flambeau" nogil:
 cdef extern from "flambeau/runtime/scalar_type.hpp" namespace "flambeau" nogil:
     const int Int64
     const int UInt8
+
+cdef extern from "flambeau/runtime/_recorded.hpp" namespace "flambeau":
+    object short_answer_capsule(void* answer, Py_ssize_t operands)
+
+ctypedef object (*ShortAnswer)(PyObject* op, PyObject** operands)
 
 _VARIANTS = ("per_thread", "per_warp", "per_block", "partials")
 
@@ -91,16 +98,26 @@ cdef class ReductionOp:
             return _as_class(out, type(input)), _as_class(where, type(input))
         return out, where
 
-    def full(self, Tensor input not None, int out_code):
-        """The values of a reduction of all dimensions to none, or None if that needs the longer way."""
-        cdef bint reduced[64]
-        cdef Tensor out
-        if input.device_index < 0 or type(input) is not Tensor or _launch.observed:
-            return None
-        _mark(input, None, reduced)
-        _state.ensure_context(input.device_index)
-        out = new_tensor(input.device_index, out_code, 0, NULL)
-        return out if _run(self, input, reduced, out, None, out_code) else None
+    def short_answer(self):
+        """For `recorded`: the sum of all elements of a CUDA tensor, of integers as int64."""
+        return self, short_answer_capsule(<void*><ShortAnswer>_answer_total, 1)
+
+
+cdef object _answer_total(PyObject* op, PyObject** operands):
+    cdef bint reduced[64]
+    cdef Tensor input, out
+    cdef int d, code
+    if type(<object>operands[0]) is not Tensor or _launch.observed:
+        return NotImplemented
+    input = <Tensor>operands[0]
+    if input.device_index < 0:
+        return NotImplemented
+    for d in range(input.ndim_):
+        reduced[d] = True
+    code = input.scalar_type if type_category[input.scalar_type] >= 2 else Int64
+    _state.ensure_context(input.device_index)
+    out = new_tensor(input.device_index, code, 0, NULL)
+    return out if _run(<ReductionOp>op, input, reduced, out, None, code) else NotImplemented
 
 
 cdef int _mark(Tensor input, dims, bint* reduced) except -1:
