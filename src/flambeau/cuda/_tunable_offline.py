@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import glob
 import multiprocessing
-import shutil
 import warnings
 from pathlib import Path
 
 from flambeau.cuda import _tunable_keys as keys
-from flambeau.cuda._tunable_results import numbered, results
+from flambeau.cuda._tunable_results import numbered, results, write_whole
 from flambeau.cuda._tunable_settings import RESULTS, settings
 from flambeau.cuda._tunable_tuning import tune
 from flambeau.runtime import _cuda_device, _matmul, _state
@@ -138,7 +137,6 @@ def _gather(base: str, num_gpus: int) -> None:
     full = base.replace("%d", "") if "%d" in base else base
     stem, dot, ending = full.rpartition(".")
     full = f"{stem}_full.{ending}" if dot else f"{full}_full"
-    first = numbered(full, 0)
-    Path(first).write_text("\n".join([*validators, *found.values()]) + "\n", encoding="utf-8")
-    for gpu in range(1, num_gpus):
-        shutil.copyfile(first, numbered(full, gpu))
+    for gpu in range(num_gpus):
+        text = "\n".join([*validators, *found.values()]) + "\n"
+        write_whole(Path(numbered(full, gpu)), text)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from flambeau.cuda import _tunable_keys as keys
 from flambeau.cuda._tunable_settings import RESULTS, say, settings
 
-__all__ = ["DEFAULT", "Entry", "Results", "numbered", "results", "validators"]
+__all__ = ["DEFAULT", "Entry", "Results", "numbered", "results", "validators", "write_whole"]
 
 DEFAULT = "Default"
 
@@ -221,16 +221,27 @@ def _why_refused(stated: dict[str, str]) -> str:
     return ""
 
 
-def _made_whole(path: Path, text: str) -> bool:
-    """Make a file that is there whole or not at all; False if another process was quicker."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+def _temporary(path: Path, text: str) -> str:
+    """A file beside `path` with this text; its name."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
-    os.chmod(temporary, 0o644)
+    os.chmod(name, 0o644)
+    return name
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file of which no reader sees a part."""
+    os.replace(_temporary(path, text), path)
+
+
+def _made_whole(path: Path, text: str) -> bool:
+    """Make a file that is there whole or not at all; False if another process was quicker."""
+    if path.is_file() and not path.stat().st_size:
+        write_whole(path, text)
+        return True
+    temporary = _temporary(path, text)
     try:
-        if path.is_file() and not path.stat().st_size:
-            os.replace(temporary, path)
-            return True
         os.link(temporary, path)
     except FileExistsError:
         return False
