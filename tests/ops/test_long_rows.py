@@ -54,6 +54,26 @@ def test_cumsum_of_a_vector(count: int, dtype: str, gpu: Any) -> None:
     np.testing.assert_array_equal(found.cpu().numpy(), values.cumsum(dtype=found.dtype.name))
 
 
+@pytest.mark.parametrize("shape", [(530_000,), (3, 33_001)])
+def test_cummax_of_rows_that_blocks_share(shape: tuple[int, ...], gpu: Any) -> None:
+    """The first has more tiles than a group; rows of the second begin at odd addresses."""
+    values = np.random.default_rng(5).normal(size=shape).cumsum(-1).astype(np.int16)
+    highest, where = torch.from_numpy(values).to(gpu).cummax(-1)
+    expected = np.maximum.accumulate(values, -1)
+    np.testing.assert_array_equal(highest.cpu().numpy(), expected)
+    taken = np.take_along_axis(values, where.cpu().numpy(), -1)
+    np.testing.assert_array_equal(taken, expected)
+
+
+def test_sums_of_rows_that_blocks_share(gpu: Any) -> None:
+    values = np.random.default_rng(6).integers(-9, 9, (3, 40_003)).astype(np.float32)
+    x = torch.from_numpy(values).to(gpu)
+    np.testing.assert_array_equal(x.cumsum(1).cpu().numpy(), values.cumsum(1))
+    np.testing.assert_array_equal(x[1, 1:].cumsum(0).cpu().numpy(), values[1, 1:].cumsum())
+    pairs = x[:2].to(torch.complex128) * 1j
+    np.testing.assert_array_equal(pairs.cumsum(1).cpu().numpy().imag, values[:2].cumsum(1))
+
+
 @pytest.mark.parametrize("dim", [0, 1, 2])
 def test_scans_along_each_dimension(dim: int, gpu: Any) -> None:
     values = np.random.default_rng(2).integers(-9, 9, (3, 33, 700)).astype(np.float32)

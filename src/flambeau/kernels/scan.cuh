@@ -7,7 +7,8 @@
 //   Op::store(s, out, where, at)
 // and one of three kernels runs it:
 //   rows:    a group of threads walks a row in tiles and carries the running state
-//   single:  blocks take the tiles of one long row in turn; each looks back at what came before
+//   single:  blocks take the tiles of long rows in turn; each looks back at what came before
+//            (Merrill and Garland, Single-pass parallel prefix scan with decoupled look-back, 2016)
 //   columns: a thread walks a column, neighbours walk neighbouring columns
 #pragma once
 #include "math.cuh"
@@ -21,6 +22,9 @@ enum { SCAN_THREADS = 256, SCAN_WARPS = SCAN_THREADS / 32 };
 template <class In> constexpr int scan_items =
     sizeof(In) >= 16 ? 2 : sizeof(In) == 1 ? 16 : 32 / (int)sizeof(In);
 
+// Elements that a thread holds where blocks share a row: their states fill 32 registers.
+template <class State> constexpr int single_items = 128 / (int)sizeof(State) > 32 ? 32 : 128 / (int)sizeof(State);
+
 template <class State> __device__ inline State shuffle_up(State state, int distance) {
   union Words { State state; uint32 word[sizeof(State) / 4]; __device__ Words() {} } from, to;
   from.state = state;
@@ -28,6 +32,15 @@ template <class State> __device__ inline State shuffle_up(State state, int dista
   for (int w = 0; w < (int)sizeof(State) / 4; ++w)
     to.word[w] = __shfl_up_sync(0xffffffffu, from.word[w], distance);
   return to.state;
+}
+
+template <class State> __device__ inline State shuffle_from(State state, int lane) {
+  union Words { State state; uint32 word[sizeof(State) / 4]; __device__ Words() {} } words;
+  words.state = state;
+#pragma unroll
+  for (int w = 0; w < (int)sizeof(State) / 4; ++w)
+    words.word[w] = __shfl_sync(0xffffffffu, words.word[w], lane);
+  return words.state;
 }
 
 // The inclusive scan over a warp's lanes.
@@ -144,144 +157,152 @@ __device__ inline void scan_rows(Out *out, int64 *where, const In *in, int64 n, 
   }
 }
 
-// What a tile has published of itself.
-enum : uint32 { TILE_NOTHING = 0, TILE_TOTAL = 1, TILE_PREFIX = 2 };
+// What tiles publish, each place once: a state in pieces of four bytes, each in a word with a mark, so
+// that a piece is there when its mark is. The words are zero at the start.
+template <class State> struct Published {
+  enum { PARTS = sizeof(State) / 4 };
+  volatile uint64 *words;
+  union Pieces { State state; uint32 piece[PARTS]; __device__ Pieces() {} };
 
-// What tiles publish. A state of four bytes and its flag are one word, which is written and read at
-// once; others are written before their flag.
-template <class State, bool packed = sizeof(State) == 4> struct Tiles {
-  State *totals, *prefixes;
-  volatile uint32 *flags;
-  __device__ void publish(int64 tile, State state, uint32 flag) const {
-    (flag == TILE_PREFIX ? prefixes : totals)[tile] = state;
-    __threadfence();
-    flags[tile] = flag;
-  }
-  __device__ uint32 flag_of(int64 tile, State &) const { return flags[tile]; }
-  __device__ void read_state(int64 tile, uint32 flag, State &state) const {
-    __threadfence();
-    const volatile uint32 *from = (const volatile uint32 *)((flag == TILE_PREFIX ? prefixes : totals) + tile);
-    union Words { State state; uint32 word[sizeof(State) / 4]; __device__ Words() {} } words;
+  __device__ void publish(uint32 at, State state) const {
+    Pieces pieces;
+    pieces.state = state;
 #pragma unroll
-    for (int w = 0; w < (int)sizeof(State) / 4; ++w) words.word[w] = from[w];
-    state = words.state;
+    for (int p = 0; p < PARTS; ++p) words[at * (size_t)PARTS + p] = 1ull << 32 | pieces.piece[p];
   }
-};
-template <class State> struct Tiles<State, true> {
-  State *totals, *prefixes;  // only the memory of the first is used, as words
-  volatile uint32 *flags;
-  union Word {
-    uint64 all;
-    struct { State state; uint32 flag; } part;
-    __device__ Word() {}
-  };
-  __device__ void publish(int64 tile, State state, uint32 flag) const {
-    Word word;
-    word.part.state = state, word.part.flag = flag;
-    ((volatile uint64 *)totals)[tile] = word.all;
+  __device__ bool read(uint32 at, State &state) const {
+    Pieces pieces;
+    uint64 seen[PARTS];
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) seen[p] = words[at * (size_t)PARTS + p];
+    bool all = true;
+#pragma unroll
+    for (int p = 0; p < PARTS; ++p) all = all && seen[p] >> 32, pieces.piece[p] = (uint32)seen[p];
+    state = pieces.state;
+    return all;
   }
-  __device__ uint32 flag_of(int64 tile, State &state) const {
-    Word word;
-    word.all = ((const volatile uint64 *)totals)[tile];
-    state = word.part.state;
-    return word.part.flag;
-  }
-  __device__ void read_state(int64, uint32, State &) const {}
 };
 
-// The state before a tile, found by the first warp: 32 predecessors at a time, back to the nearest
-// one that knows its prefix.
+// Tiles stand in groups of 32 for each warp of a block. Warp w joins the totals of as many as there are
+// before this tile in the w-th part of its group.
+enum { SCAN_GROUP = 32 * SCAN_WARPS };
 template <class Op>
-__device__ inline typename Op::State look_back(
-    const Tiles<typename Op::State> &tiles, int64 tile) {
-  typedef typename Op::State State;
-  const int lane = threadIdx.x & 31;
-  State before = Op::start();
-  for (int64 end = tile; end > 0;) {
-    const int64 at = end - 32 + lane;  // lane 31 is the nearest
-    State state = Op::start();
-    uint32 flag = at < 0 ? (uint32)TILE_PREFIX : tiles.flag_of(at, state);
-    while (__any_sync(0xffffffffu, flag == TILE_NOTHING))
-      if (flag == TILE_NOTHING) flag = tiles.flag_of(at, state);
-    if (at >= 0) tiles.read_state(at, flag, state);
-    const uint32 known = __ballot_sync(0xffffffffu, flag == TILE_PREFIX);
-    const int nearest = known ? 31 - __clz(known) : 0;
-    if (lane < nearest) state = Op::start();
-    state = scan_warp<Op>(state);
-    union Words { State state; uint32 word[sizeof(State) / 4]; __device__ Words() {} } words;
-    words.state = state;
-#pragma unroll
-    for (int w = 0; w < (int)sizeof(State) / 4; ++w)
-      words.word[w] = __shfl_sync(0xffffffffu, words.word[w], 31);
-    before = Op::join(words.state, before);
-    if (known) break;
-    end -= 32;
-  }
-  return before;
+__device__ inline typename Op::State part_before(
+    const Published<typename Op::State> &totals, uint32 tile, int warp) {
+  const uint32 first = tile / SCAN_GROUP * SCAN_GROUP + warp * 32;
+  typename Op::State state = Op::start();
+  if (first >= tile) return state;
+  const uint32 at = first + (threadIdx.x & 31);
+  if (at < tile)
+    while (!totals.read(at, state)) {}
+  __syncwarp();
+  return shuffle_from(scan_warp<Op>(state), 31);
 }
 
-// Elements of a thread where one long row is shared: as many as the block's shared memory exchanges.
-template <class In, class Out> constexpr int single_items =
-    128 / (sizeof(In) > sizeof(Out) ? (int)sizeof(In) : (int)sizeof(Out)) > 32
-        ? 32 : 128 / (sizeof(In) > sizeof(Out) ? (int)sizeof(In) : (int)sizeof(Out));
-
-// One word in 33 is left out, so that threads that stand ITEMS apart meet different banks.
-__device__ inline int spread(int i) { return i + i / 32; }
-
-// counter, flags and states are zero at the start. Tiles are taken in order, so a tile's predecessors run.
+// Blocks take the tiles of all rows in order, so a tile's predecessors run. `counter` and `words` are zero
+// at the start; a row has words for its tiles, and for each group of them. A warp's items are neighbours,
+// as rounds of V for each lane.
 template <class Op, class In, class Out>
 __device__ inline void scan_single(
-    Out *out, int64 *where, const In *in, int64 n, uint32 *counter, uint32 *flags,
-    typename Op::State *totals, typename Op::State *prefixes) {
-  enum { ITEMS = Op::POSITIONS ? 8 : single_items<In, Out>, TILE = SCAN_THREADS * ITEMS };
-  enum { WIDEST = sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out) };
+    Out *out, int64 *where, const In *in, int64 n, uint32 tiles, uint32 *counter, uint64 *words) {
   typedef typename Op::State State;
-  __shared__ alignas(16) unsigned char exchange[WIDEST * (TILE + TILE / 32)];
-  In *const loaded = (In *)exchange;
-  Out *const scanned = (Out *)exchange;
+  enum { WIDEST = Op::POSITIONS || sizeof(In) < sizeof(Out) ? (Op::POSITIONS ? 8 : sizeof(Out)) : sizeof(In) };
+  enum { V = WIDEST < 16 ? 16 / WIDEST : 1, ITEMS = single_items<State>, ROUNDS = ITEMS / V };
+  enum { TILE = SCAN_THREADS * ITEMS };
+  FLAMBEAU_SHARED(State, warps, SCAN_WARPS);
+  FLAMBEAU_SHARED(State, parts, SCAN_WARPS + 1);
+  FLAMBEAU_SHARED(State, ends_of_warps, SCAN_WARPS * ROUNDS * 33);
   __shared__ uint32 taken;
-  FLAMBEAU_SHARED(State, shared_before, 1);
-  const int t = threadIdx.x;
-  if (t == 0) taken = atomicAdd(counter, 1u);
+  if (threadIdx.x == 0) taken = atomicAdd(counter, 1u);
   __syncthreads();
-  const int64 tile = taken, base = tile * TILE, rest = n - base;
-  const int size = rest < TILE ? (int)rest : (int)TILE;
-  In items[ITEMS];
+  const uint32 row = taken / tiles, tile = taken - row * tiles;
+  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+  in += row * n, out += row * n;
+  if (Op::POSITIONS) where += row * n;
+  words += row * (size_t)(tiles + tiles / SCAN_GROUP + 1) * (sizeof(State) / 4);
+  State *const ends_of = ends_of_warps + warp * ROUNDS * 33;
+  const int64 first = tile * (int64)TILE + warp * 32 * ITEMS + lane * V;
+  const bool whole = tile * (int64)TILE + TILE <= n &&
+      !(((size_t)in | (size_t)out | (Op::POSITIONS ? (size_t)where : 0)) & 15);
+  Vector<In, V> items[ROUNDS];
 #pragma unroll
-  for (int k = 0; k < ITEMS; ++k)
-    if (k * SCAN_THREADS + t < size) items[k] = in[base + k * SCAN_THREADS + t];
+  for (int r = 0; r < ROUNDS; ++r) {
+    const int64 at = first + r * 32 * V;
+    if (whole) {
+      items[r] = *(const Vector<In, V> *)(in + at);
+    } else {
 #pragma unroll
-  for (int k = 0; k < ITEMS; ++k)
-    if (k * SCAN_THREADS + t < size) loaded[spread(k * SCAN_THREADS + t)] = items[k];
-  __syncthreads();
-  State states[ITEMS], whole;
-#pragma unroll
-  for (int k = 0; k < ITEMS; ++k) {
-    const int at = t * ITEMS + k;
-    states[k] = at < size ? Op::load(loaded[spread(at)], base + at) : Op::start();
-  }
-  const State inside = scan_tile<Op, ITEMS, SCAN_THREADS>(states, whole);
-  if (t < 32) {
-    const Tiles<State> tiles = {totals, prefixes, flags};
-    if (t == 0 && tile > 0) tiles.publish(tile, whole, TILE_TOTAL);
-    const State before = look_back<Op>(tiles, tile);
-    if (t == 0) {
-      tiles.publish(tile, Op::join(before, whole), TILE_PREFIX);
-      shared_before[0] = before;
+      for (int v = 0; v < V; ++v) if (at + v < n) items[r].at[v] = in[at + v];
     }
   }
-  __syncthreads();
-  const State before = Op::join(shared_before[0], inside);
+
+  State states[ROUNDS][V], ends[ROUNDS];
 #pragma unroll
-  for (int k = 0; k < ITEMS; ++k) {
-    const int at = t * ITEMS + k;
-    if (at < size) Op::store(Op::join(before, states[k]), scanned + (spread(at) - at), where + base, at);
+  for (int r = 0; r < ROUNDS; ++r) {
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      const int64 at = first + r * 32 * V + v;
+      states[r][v] = whole || at < n ? Op::load(items[r].at[v], at) : Op::start();
+      if (v > 0) states[r][v] = Op::join(states[r][v - 1], states[r][v]);
+    }
+    ends_of[r * 33 + lane] = states[r][V - 1];
+  }
+  // Each lane takes ROUNDS neighbours of the ends; one word in 33 is left out, so that banks differ.
+  State *const taken_ends = ends_of + lane * ROUNDS + lane * ROUNDS / 32;
+  __syncwarp();
+#pragma unroll
+  for (int r = 0; r < ROUNDS; ++r) {
+    ends[r] = taken_ends[r];
+    if (r > 0) ends[r] = Op::join(ends[r - 1], ends[r]);
+  }
+  const State upto = scan_warp<Op>(ends[ROUNDS - 1]);
+  State left = shuffle_up(upto, 1);
+  if (lane == 0) left = Op::start();
+  taken_ends[0] = left;
+#pragma unroll
+  for (int r = 1; r < ROUNDS; ++r) taken_ends[r] = Op::join(left, ends[r - 1]);
+  if (lane == 31) warps[warp] = upto;
+  __syncthreads();
+
+  // What lies before the tile is joined in one order, whoever came first: the groups before its own,
+  // the parts of its own, the warps.
+  const Published<State> totals = {words}, groups = {words + tiles * (size_t)(sizeof(State) / 4)};
+  State base = Op::start(), all = Op::start();
+  if (warp == 0) {
+    all = shuffle_from(scan_warp<Op>(lane < SCAN_WARPS ? warps[lane] : Op::start()), SCAN_WARPS - 1);
+    if (lane == 0) totals.publish(tile, all);
+  }
+  const State part = part_before<Op>(totals, tile, warp);
+  if (lane == 0) parts[warp] = part;
+  if (threadIdx.x == SCAN_THREADS - 1 && tile >= SCAN_GROUP) {
+    while (!groups.read(tile / SCAN_GROUP, base)) {}
+    parts[SCAN_WARPS] = base;
   }
   __syncthreads();
+  if (tile >= SCAN_GROUP) base = parts[SCAN_WARPS];
 #pragma unroll
-  for (int k = 0; k < ITEMS; ++k)
-    if (k * SCAN_THREADS + t < size)
-      out[base + k * SCAN_THREADS + t] = scanned[spread(k * SCAN_THREADS + t)];
+  for (int w = 0; w < SCAN_WARPS; ++w) base = Op::join(base, parts[w]);
+  if (threadIdx.x == 0 && tile % SCAN_GROUP == SCAN_GROUP - 1)
+    groups.publish(tile / SCAN_GROUP + 1, Op::join(base, all));
+#pragma unroll
+  for (int w = 0; w < SCAN_WARPS - 1; ++w)
+    if (w < warp) base = Op::join(base, warps[w]);
+#pragma unroll
+  for (int r = 0; r < ROUNDS; ++r) {
+    const State before = Op::join(base, ends_of[r * 33 + lane]);
+    const int64 at = first + r * 32 * V;
+    Vector<Out, V> pack;
+    Vector<int64, V> places;
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+      const State state = Op::join(before, states[r][v]);
+      if (whole) Op::store(state, pack.at, places.at, v);
+      else if (at + v < n) Op::store(state, out, where, at + v);
+    }
+    if (!whole) continue;
+    *(Vector<Out, V> *)(out + at) = pack;
+    if (Op::POSITIONS) *(Vector<int64, V> *)(where + at) = places;
+  }
 }
 
 // (outer, n, inner), contiguous; a thread for each pair of outer and inner.

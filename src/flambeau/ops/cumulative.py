@@ -6,8 +6,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from flambeau.ops import determinism, return_types
-from flambeau.ops.codegen import arithmetic_type, cuda_type, includes
+from flambeau.ops import return_types
+from flambeau.ops.codegen import cuda_type, includes
 from flambeau.ops.common import THREADS, kernel, new_like, store_out, wrap_dim
 from flambeau.ops.promotion import category_of, get_default_dtype
 from flambeau.ops.reductions import sum_code
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"]
 
-_INT64, _UINT8, _INT32 = (_dtype.dtypes[name] for name in ("int64", "uint8", "int32"))
+_INT64, _FLOAT32 = _dtype.dtypes["int64"], _dtype.dtypes["float32"]
 _FUNCTORS = {
     "cumsum": "CumulativeSum",
     "cumprod": "CumulativeProduct",
@@ -31,23 +31,28 @@ _FUNCTORS = {
 _FEW_ROWS = 256  # fewer long ones do not fill a device, unless each is shared by blocks
 _LONG_ROW = 1 << 15
 _FEW_COLUMNS = 1 << 13
-_BLOCKS = 3  # of a long row that shall fit on a multiprocessor
+_BLOCKS = 4  # of a long row that shall fit on a multiprocessor
+_GROUP = 256  # SCAN_GROUP of scan.cuh
 _SHORT_ROW = 512  # which a warp does
+
+
+def _accumulator_code(operation: str, out_code: int) -> int:
+    """The scalar type that results are kept in on the way."""
+    if category_of(out_code) < 2 and operation in {"cumsum", "cumprod"}:
+        return _INT64.code
+    of = _dtype.dtype_from_code(out_code)
+    return (_FLOAT32 if of.category == 2 and of.itemsize < 4 else of).code
 
 
 @functools.cache
 def _scan_source(operation: str, in_code: int, out_code: int, variant: str) -> str:
-    accumulator = (
-        "int64"
-        if category_of(out_code) < 2 and operation[3:] in {"sum", "prod"}
-        else (arithmetic_type(out_code))
-    )
+    accumulator = cuda_type(_accumulator_code(operation, out_code))
     parameters, call = {
         "warps": ("int64 n, int64 rows", "scan_rows<Op, 32>(out, where, in, n, rows)"),
         "blocks": ("int64 n, int64 rows", "scan_rows<Op, SCAN_THREADS>(out, where, in, n, rows)"),
         "single": (
-            "int64 n, uint32 *counter, uint32 *flags, Op::State *totals, Op::State *prefixes",
-            "scan_single<Op>(out, where, in, n, counter, flags, totals, prefixes)",
+            "int64 n, uint32 tiles, uint32 *counter, uint64 *words",
+            "scan_single<Op>(out, where, in, n, tiles, counter, words)",
         ),
         "columns": (
             "int64 n, int64 inner, int64 columns",
@@ -68,20 +73,25 @@ typedef {_FUNCTORS[operation]}<{accumulator}, In, Out> Op;
 """
 
 
-def _scan_single(source: str, out: Tensor, where: Tensor, row: Tensor, positions: bool) -> None:
-    """Scan one long row with blocks that look back at each other's tiles."""
-    device, n = row.get_device(), row.numel()
-    widest = max(out.dtype.itemsize, row.dtype.itemsize)
-    items = 8 if positions else min(32, 128 // widest)  # of a thread, as in scan_single
-    tiles = -(-n // (THREADS * items))
-    words = empty((tiles + 1,), dtype=_INT32, device=row.device).zero_()
-    state_bytes = 16 if positions else max(8, out.dtype.itemsize)
-    states = empty((2, tiles * state_bytes), dtype=_UINT8, device=row.device).zero_()
-    made = kernel(source, "scan", "PPRqPPPP", device)
-    made(
-        device, (tiles, 1, 1), (THREADS, 1, 1), 0,
-        out, where, row, n, words[:1], words[1:], states[0], states[1],
-    )  # fmt: skip
+def _state_bytes(operation: str, out_code: int) -> int:
+    """Bytes of an operation's state in scan.cuh."""
+    if operation in {"cummax", "cummin"}:
+        return 16
+    return _dtype.dtype_from_code(_accumulator_code(operation, out_code)).itemsize
+
+
+def _scan_single(
+    name: str, source: str, out: Tensor, where: Tensor, rows: Tensor, n: int, lines: int
+) -> None:
+    """Scan long rows with blocks that look back at each other's tiles."""
+    device, state_bytes = rows.get_device(), _state_bytes(name, out.dtype.code)
+    tiles = -(-n // (THREADS * min(32, 128 // state_bytes)))
+    places = tiles + tiles // _GROUP + 1  # of a row
+    words = empty((1 + lines * places * state_bytes // 4,), dtype=_INT64, device=rows.device)
+    words.zero_()
+    made = kernel(source, "scan", "PPRqiPP", device)
+    grid = (tiles * lines, 1, 1)
+    made(device, grid, (THREADS, 1, 1), 0, out, where, rows, n, tiles, words[:1], words[1:])
 
 
 def _scan_device(name: str, input: Tensor, dim: int, out: Tensor, where: Tensor | None) -> None:
@@ -101,11 +111,9 @@ def _scan_device(name: str, input: Tensor, dim: int, out: Tensor, where: Tensor 
         grid = (-(-lines // threads), 1, 1)
         made(device, grid, (threads, 1, 1), 0, out, positions, input, n, inner, lines)
         return
-    if n >= _LONG_ROW and lines < _FEW_ROWS and not determinism.fixed_order_wanted(out.dtype):
+    if n >= _LONG_ROW and lines < _FEW_ROWS:
         source = _scan_source(name, *codes, "single")
-        for k in range(lines):
-            row, places, values = (t.reshape(lines, n)[k] for t in (out, positions, input))
-            _scan_single(source, row, places, values, where is not None)
+        _scan_single(name, source, out, positions, input, n, lines)
         return
     variant = "warps" if n <= _SHORT_ROW else "blocks"
     made = kernel(_scan_source(name, *codes, variant), "scan", "PPRqq", device)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "are_deterministic_algorithms_enabled",
-    "fixed_order_wanted",
     "get_deterministic_debug_mode",
     "is_deterministic_algorithms_warn_only_enabled",
     "refuse",
@@ -100,11 +99,6 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
 def get_deterministic_debug_mode() -> int:
     """Give what `set_deterministic_debug_mode` chose: 0, 1 or 2."""
     return (1 if _warn_only else 2) if _enabled else 0
-
-
-def fixed_order_wanted(of: dtype) -> bool:
-    """Whether sums of a dtype must be computed in a fixed order, if there is a choice."""
-    return _enabled and of.category >= 2
 
 
 def refuse(action: str, of: dtype) -> None:
