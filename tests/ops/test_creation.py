@@ -190,3 +190,24 @@ def test_legacy_classes(gpu: Any) -> None:
     assert not isinstance(made.to(gpu), torch.FloatTensor)
     with pytest.raises(AttributeError):
         torch.NonsenseTensor  # noqa: B018
+
+
+@DEVICES
+def test_empty_memory_in_another_order_of_dimensions(device: str) -> None:
+    for format, shape, strides in (
+        (torch.channels_last, (2, 3, 4, 5), (60, 1, 15, 3)),
+        (torch.channels_last_3d, (1, 2, 3, 4, 5), (120, 1, 40, 10, 2)),
+        (torch.channels_last, (0, 2, 3, 4), (24, 1, 8, 2)),
+    ):
+        x = torch.empty(shape, device=device, memory_format=format)
+        assert x.stride() == strides
+        assert x.is_contiguous(memory_format=format)
+        like = torch.empty_like(torch.empty(shape), device=device, memory_format=format)
+        assert like.stride() == strides
+    with pytest.raises(RuntimeError, match="required rank 4 tensor to use channels_last format"):
+        torch.empty(2, 3, device=device, memory_format=torch.channels_last)
+
+
+def test_pinned_memory_in_another_order_of_dimensions(gpu: Any) -> None:
+    x = torch.empty(2, 3, 4, 5, pin_memory=True, memory_format=torch.channels_last)
+    assert (x.is_pinned(), x.stride()) == (True, (60, 1, 15, 3))

@@ -8,6 +8,7 @@ from flambeau.runtime cimport _allocator, _dtype, _state
 from flambeau.runtime._allocator cimport Storage
 from flambeau.runtime._copy cimport contiguous_of, copy_into, like_strides, new_like
 from flambeau.runtime._device cimport resolve_device
+from flambeau.runtime._dims cimport channels_last_strides
 from flambeau.runtime._dtype cimport dtype, item_bytes, legacy_name, memory_format
 from flambeau.runtime._stream cimport resolve_stream
 from flambeau.runtime._tensor cimport Tensor, adopt_storage, new_strided, new_tensor, result_class
@@ -39,19 +40,11 @@ cdef Tensor _fresh(Tensor made, Tensor source):
 
 cdef Tensor _new_in_format(Tensor t, memory_format wanted):
     cdef int64_t strides[64]
-    cdef int64_t step = 1
-    cdef int i, dim
     if t.device_index >= 0:
         _state.ensure_context(t.device_index)
     if wanted.code == 0:
         return new_tensor(t.device_index, t.scalar_type, t.ndim_, t.sizes)
-    rank = 4 if wanted.code == 2 else 5
-    if t.ndim_ != rank:
-        raise RuntimeError(f"required rank {rank} tensor to use {wanted.name} format, this one has rank {t.ndim_}")
-    for i in range(rank):
-        dim = 1 if i == 0 else (0 if i == rank - 1 else rank - i)
-        strides[dim] = step
-        step *= t.sizes[dim] if t.sizes[dim] > 1 else 1
+    channels_last_strides(wanted.name, 4 if wanted.code == 2 else 5, t.ndim_, t.sizes, strides)
     return new_strided(t.device_index, t.scalar_type, t.ndim_, t.sizes, strides)
 
 

@@ -50,6 +50,18 @@ cdef void contiguous_strides(int ndim, const int64_t* sizes, int64_t* strides) n
             step *= sizes[i]
 
 
+cdef int channels_last_strides(str format, int rank, int ndim, const int64_t* sizes, int64_t* strides) except -1:
+    cdef int64_t step = 1
+    cdef int i, dim
+    if ndim != rank:
+        raise RuntimeError(f"required rank {rank} tensor to use {format} format, this one has rank {ndim}")
+    for i in range(ndim):
+        dim = 1 if i == 0 else (0 if i == ndim - 1 else ndim - i)
+        strides[dim] = step
+        step *= sizes[dim] if sizes[dim] > 1 else 1
+    return 0
+
+
 cdef int _parse_one(object value, int64_t* to) except -1:
     if type(value) is int:
         to[0] = value

@@ -14,7 +14,7 @@ from flambeau.runtime._dims cimport shape_text
 from flambeau.runtime._dtype cimport item_bytes, legacy_name, type_category
 from flambeau.runtime._operands cimport (
     PYTHON_SCALAR, Call, Number, broadcast, classify, expand_into, python_number, same_shape)
-from flambeau.runtime._tensor cimport Tensor, mark_written, new_strided, new_tensor, share
+from flambeau.runtime._tensor cimport Tensor, mark_written, new_strided, new_tensor, refuse_uncounted, share
 
 import operator
 import warnings
@@ -203,6 +203,7 @@ cdef int _promote(ElementwiseOp op, Call* c) except -1:
 cdef int _check_output(ElementwiseOp op, PyObject** operands, Tensor out, bint in_place, Call* c) except -1:
     cdef Tensor t
     cdef int d, i
+    refuse_uncounted(out)
     if not op.any_output and not can_cast(c.result_type, out.scalar_type):
         raise RuntimeError(
             f"result type {legacy_name(c.result_type)} can't be cast to the desired output type "

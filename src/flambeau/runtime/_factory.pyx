@@ -14,7 +14,7 @@ from flambeau.runtime._copy cimport copy_into, new_like
 from flambeau.runtime._device cimport resolve_device
 from flambeau.runtime._dtype cimport dtype, dtype_of, integer_range, item_bytes, legacy_name, memory_format, type_category
 from flambeau.runtime._storage cimport UntypedStorage
-from flambeau.runtime._dims cimport count_of, parse_sizes, parse_varargs, shape_text
+from flambeau.runtime._dims cimport channels_last_strides, count_of, parse_sizes, parse_varargs, shape_text
 from flambeau.runtime._tensor cimport (
     MAX_DIMS, Tensor, adopt_storage, new_strided, new_tensor, set_dims, share)
 
@@ -104,6 +104,15 @@ cdef object _empty_of_one_size(object size, object device, object dtype_or_none)
     return _empty(1, &extent, dtype_or_none, device, False)
 
 
+cdef int _lay_out(Tensor fresh, memory_format wanted) except -1:
+    """Give a row-major tensor that nobody has seen the order of a format; its bytes are the same."""
+    cdef int64_t[64] strides
+    if wanted.code >= 2:
+        channels_last_strides(wanted.name, 4 if wanted.code == 2 else 5, fresh.ndim_, fresh.sizes, strides)
+        set_dims(fresh, fresh.ndim_, fresh.sizes, strides)
+    return 0
+
+
 def empty(size=None, size1=None, size2=None, size3=None, size4=None, size5=None, size6=None, size7=None,
           size8=None, size9=None, *, out=None, dtype=None, layout=None, device=None, requires_grad=False,
           pin_memory=False, memory_format=None):
@@ -119,8 +128,8 @@ def empty(size=None, size1=None, size2=None, size3=None, size4=None, size5=None,
     if out is not None:
         return _resized_output(out, ndim, sizes)
     made = _empty(ndim, sizes, dtype, device, pin_memory)
-    if memory_format is not None and (<_dtype.memory_format?>memory_format).code >= 2:
-        made = (<object>made).contiguous(memory_format=memory_format)
+    if memory_format is not None:
+        _lay_out(made, memory_format)
     if requires_grad:
         made.requires_grad = True
     return made
@@ -216,8 +225,7 @@ def empty_like(Tensor input not None, *, dtype=None, layout=None, device=None, r
         if index >= 0:
             _state.ensure_context(index)
         made = new_tensor(index, code, input.ndim_, input.sizes)
-        if (<_dtype.memory_format>memory_format).code >= 2:
-            made = (<object>made).contiguous(memory_format=memory_format)
+        _lay_out(made, memory_format)
     if requires_grad:
         made.requires_grad = True
     if type(input) is not Tensor:

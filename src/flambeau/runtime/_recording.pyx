@@ -13,7 +13,7 @@ from flambeau.runtime._autograd cimport (
     AutogradMeta, Node, SavedTensor, check_in_place, edge_of, grad_state, meta_of, rebase_history, save, save_output,
     set_history, tracked, unpack)
 from flambeau.runtime._dtype cimport dtype_of, type_category
-from flambeau.runtime._tensor cimport Tensor
+from flambeau.runtime._tensor cimport Tensor, refuse_uncounted
 
 cdef extern from "Python.h":
     Py_ssize_t PyVectorcall_NARGS(size_t nargsf)
@@ -429,6 +429,8 @@ cdef object _call(PyObject* self, PyObject** args, size_t nargsf, PyObject* name
         n += PyTuple_GET_SIZE(names)
     if _casting and r.cast != <PyObject*>None and grad_state().autocast:
         return _cast_call(r, self, args, nargsf, names)
+    if r.in_place and n and is_tensor(args[0], <PyObject*>Tensor):
+        refuse_uncounted(<Tensor>args[0])
     if not r.elementwise:
         for i in range(n):
             if _has_extra(args[i]):
