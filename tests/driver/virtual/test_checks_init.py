@@ -7,6 +7,11 @@ import pytest
 
 import flambeau as torch
 from driver.virtual.checked import Launcher, only, scale
+from flambeau.driver.virtual import _calls as calls
+from flambeau.driver.virtual import _memory_calls as memory
+
+pytestmark = pytest.mark.unchecked("turns on the checks that it is about")
+
 
 HALVES = """
 extern "C" __global__ void halves(const float *in, float *out, int n) {
@@ -155,3 +160,28 @@ def test_memory_from_before_counts_as_written():
     x, y = torch.empty(10, device="cuda"), torch.zeros(10, device="cuda")
     with init("raise"):
         kernel(1, 32, y, x, 10)
+
+
+def test_memory_at_two_addresses():
+    """What is written by one address is written at the other; memory of one address is watched."""
+    kernel = scale()
+    page = 2 << 20
+    with init() as found:
+        base, handle = memory.address_reserve(3 * page), memory.create(page)
+        for index in range(2):
+            memory.map_(base + index * page, page, handle)
+        alone = memory.create(page)
+        memory.map_(base + 2 * page, page, alone)
+        memory.set_access(base, 3 * page)
+        calls.memset_d32_async(base, 0x3F800000, 16, 0)
+        y = torch.empty(16, device="cuda")
+        kernel(1, 16, y, base + page, 16)
+        assert y.tolist() == [2.0] * 16
+        assert found.collect() == []
+        kernel(1, 16, y, base + 2 * page, 16)
+    torch.cuda.synchronize()
+    memory.unmap(base, 3 * page)
+    memory.release(handle)
+    memory.release(alone)
+    memory.address_free(base, 3 * page)
+    assert only(found.reports).address == base + 2 * page

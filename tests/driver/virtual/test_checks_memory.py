@@ -7,12 +7,16 @@ import gc
 import struct
 import subprocess
 import sys
+import time
 
 import pytest
 
 import flambeau as torch
 from driver.virtual.checked import Launcher, only, scale
 from support import run_script
+
+pytestmark = pytest.mark.unchecked("turns on the checks that it is about")
+
 
 CHECKED = {"FLAMBEAU_CHECK": "memory", "FLAMBEAU_VIRTUAL": "h200:1"}
 
@@ -325,3 +329,42 @@ def test_reset_forgets_memory_and_keeps_checking():
         CHECKED,
     )
     assert "checks found 1 problem: 1 of memory" in done.stderr
+
+
+def test_parts_of_graphs_that_repeat_use_the_memory_of_their_capture():
+    """It was freed in the capture; each replay of the part may use it all the same."""
+    with memory("raise"):
+        x, going = torch.ones(1, device="cuda"), torch.ones((), dtype=torch.bool, device="cuda")
+        graph = torch.cuda.CUDAGraph(keep_graph=True)
+        with torch.cuda.graph(graph):
+            graph.begin_capture_to_while_node(going)
+            x *= 2
+            going.copy_((x < 100).squeeze())
+            graph.set_conditional_handle_for_current_node(going)
+            graph.end_capture_to_conditional_node()
+        graph.instantiate()
+        graph.replay()
+        assert x.item() == 128
+
+
+def test_a_kernel_that_never_ends_does_not_keep_the_process():
+    source = 'extern "C" __global__ void loop(volatile float* x) { while (*x == 1) {} }'
+    begun = time.monotonic()
+    done = run_script(
+        SCRIPT
+        + f"""
+torch.cuda.synchronize()
+Kernel(get_function({source!r}, "loop", 0), "P")(0, (1,), (1,), 0, torch.ones(1, device="cuda"))
+""",
+        CHECKED,
+    )
+    assert "checks found 1 problem: 1 of memory" in done.stderr  # what was found is told
+    assert time.monotonic() - begun < 60
+
+
+def test_reports_may_go_to_a_file(tmp_path):
+    file = tmp_path / "reports.txt"
+    done = run_script(SCRIPT, {**CHECKED, "FLAMBEAU_CHECK_FILE": str(file)})
+    assert done.stderr == ""
+    run_script(SCRIPT, {**CHECKED, "FLAMBEAU_CHECK_FILE": str(file)})
+    assert file.read_text().count("kernel put wrote 4 bytes") == 2

@@ -149,6 +149,9 @@ def lose_device(ordinal: int, status: int) -> None:
 def allocate_global(ordinal: int, size: int, initial: bytes) -> int:
     """Device memory for a module's variable; its address."""
 
+def drain() -> None:
+    """Run what is pending, as far as that comes without the host; for the end of a process."""
+
 def finish() -> None:
     """Let all work of all devices run; errors stay where they are."""
 

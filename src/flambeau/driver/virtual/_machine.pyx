@@ -53,6 +53,7 @@ cdef extern from "flambeau/driver/virtual/entries/table.hpp" namespace "flambeau
     void apply_progress()
     uint64_t clock_now()
     void finish_work()
+    void drain_work()
     uint64_t used_bytes_of(int physical)
     CUresult lose(int ordinal, CUresult status)
     cdef cppclass WorkDescription:
@@ -512,17 +513,17 @@ cdef int _present_stack() noexcept nogil:
 
 cdef void _prepare(uint64_t function) noexcept nogil:
     with gil:
+        error = None
+        code = 0
         try:
             from flambeau.driver.virtual.modules import watched_code
             code = watched_code(function)
-        except Exception as error:  # noqa: BLE001 - the kernel still runs, unwatched
-            import warnings
-            code = 0
-            try:
-                warnings.warn(f"a kernel cannot be checked: {error}", RuntimeWarning, stacklevel=1)
-            except Warning:
-                pass
+        except Exception as caught:  # noqa: BLE001 - the kernel still runs, unwatched
+            error = caught
         change_watched(function, <const KernelCode*><uintptr_t>code)
+        if error is not None:  # a warning that is an error goes to sys.unraisablehook from here
+            import warnings
+            warnings.warn(f"a kernel cannot be checked: {error}", RuntimeWarning, stacklevel=1)
 
 
 checker().hooks.stack = _present_stack
@@ -532,6 +533,11 @@ checker().hooks.prepare = _prepare
 def finish():
     with nogil:
         finish_work()
+
+
+def drain():
+    with nogil:
+        drain_work()
 
 
 def checks():

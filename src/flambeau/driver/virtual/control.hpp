@@ -76,6 +76,11 @@ inline void finish_work() {
   machine.wait(lock, nodes);
 }
 
+// Let it run as far as it does when the process ends.
+inline void drain_work() {
+  if (running()) process().machine.load()->drain();
+}
+
 // Turn checks on and off; no work is pending. What is in memory by now counts as written.
 inline void set_checks(unsigned checks) {
   Checker &all = checker();
@@ -89,10 +94,14 @@ inline void set_checks(unsigned checks) {
       for (const auto &entry : device.arena.allocations()) {
         const bool listed = !entry.second.imported && !entry.second.peers;
         if (listed) all.ledger.add_allocation(entry.first, entry.second.bytes, true, -1);
+        if (listed && entry.second.exported) all.ledger.share(entry.first, entry.second.bytes);
       }
       for (const auto &range : device.arena.ranges()) {
         all.ledger.add_allocation(range.first, range.second, true, -1);
       }
+      device.mappings.each_shared(nullptr, [&](std::uint64_t begin, std::uint64_t bytes) {
+        all.ledger.share(begin, bytes);
+      });
     }
     all.since = ++ledger_epoch;
   });

@@ -228,6 +228,27 @@ inline bool Machine::poll(std::unique_lock<std::mutex> &lock, const std::vector<
   return false;
 }
 
+// Have all work run, as far as it comes without the host: the process ends. What only polls memory,
+// or waits for another process, holds it up for a moment, and what does not end for some seconds.
+inline void Machine::drain() {
+  using Clock = std::chrono::steady_clock;
+  std::unique_lock<std::mutex> lock(mutex);
+  if (on_executor()) return;
+  Clock::time_point since = Clock::now();   // when something ended last
+  std::size_t left = unfinished_.size();
+  ++waiters_;
+  while (!stopping_ && !unfinished_.empty()) {
+    if (!remote_.empty()) settle_remote();
+    const NodePtr node = running_ ? nullptr : scheduler.choose(ready_, false);
+    if (node) hand_over(node);
+    work_done_.wait_for(lock, REMOTE_POLL);
+    if (unfinished_.size() != left) since = Clock::now();
+    left = unfinished_.size();
+    if (Clock::now() - since > (running_ ? RUN_PATIENCE : WAIT_PATIENCE)) break;
+  }
+  --waiters_;
+}
+
 // False if work still runs, on whichever thread, that could not be stopped: a kernel that never ends
 // must not keep the process from ending.
 inline bool Machine::stop() {

@@ -23,6 +23,7 @@ constexpr auto PROGRESS_DELAY = std::chrono::milliseconds(20);
 constexpr std::size_t PENDING_LIMIT = 4096;   // nodes; above it work starts by itself too
 constexpr auto STALL_PAUSE = std::chrono::microseconds(50);
 constexpr auto REMOTE_POLL = std::chrono::milliseconds(1);
+constexpr auto WAIT_PATIENCE = std::chrono::milliseconds(500), RUN_PATIENCE = std::chrono::milliseconds(10'000);
 
 // What a machine is made of; kept over resets.
 struct Setup {
@@ -102,6 +103,7 @@ class Machine {
     }
     return otherwise;
   }
+  void drain();
   bool stop();   // false if its thread could not be stopped
   void drop_work();   // after stop(): nodes hold each other, so they do not go by themselves
 

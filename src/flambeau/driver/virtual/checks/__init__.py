@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from dataclasses import dataclass
@@ -183,9 +184,15 @@ def turn(bits: int) -> None:
         allocator.publish_blocks(bits != 0)
 
 
-def take_reports() -> list[CheckReport]:
-    """Let pending work run, and give what was found since the last time."""
-    _machine.finish()
+def take_reports(at_end: bool = False) -> list[CheckReport]:
+    """Let pending work run, and give what was found since the last time.
+
+    The end of a process does not wait for kernels that poll memory, nor for those that never end.
+    """
+    if at_end:
+        _machine.drain()
+    else:
+        _machine.finish()
     return [_report(fields) for fields in _machine.take_findings()]
 
 
@@ -230,9 +237,16 @@ def summary(reports: Iterable[CheckReport]) -> str:
 
 
 def print_summary() -> int:
-    """Write what was found to stderr, if anything was; how many reports there were."""
-    reports = take_reports()
-    if reports:
+    """Write what was found, if anything was, to stderr; how many reports there were.
+
+    ``FLAMBEAU_CHECK_FILE`` names a file to append it to instead.
+    """
+    reports = take_reports(at_end=True)
+    path = os.environ.get("FLAMBEAU_CHECK_FILE")
+    if reports and path:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{summary(reports)}\n")
+    elif reports:
         print(f"flambeau: {summary(reports)}", file=sys.stderr, flush=True)
     return len(reports)
 

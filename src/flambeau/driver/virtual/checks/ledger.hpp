@@ -105,7 +105,8 @@ class Ledger {
   void add_allocation(std::uint64_t begin, std::uint64_t bytes, bool all_valid, int stack) {
     std::lock_guard<std::mutex> guard(mutex_);
     Allocation &made = allocations_[begin];
-    made = Allocation{begin + bytes, false, {}};
+    made = Allocation{};
+    made.end = begin + bytes;
     made.holdings.push_back(tenure(begin, bytes, bytes, all_valid, stack));
   }
   void drop_allocation(std::uint64_t begin) {
@@ -121,7 +122,8 @@ class Ledger {
     Allocation *from = allocation_of(begin);
     if (!from) return;
     cut(*from);
-    from->holdings.push_back(tenure(begin, requested, size, all_valid, stack));
+    const bool written = all_valid || shared_in(*from, begin, begin + size);
+    from->holdings.push_back(tenure(begin, requested, size, written, stack));
     if (from->holdings.size() >= from->tidy_at) tidy(*from, oldest);
   }
   void release(std::uint64_t begin, std::uint64_t requested, std::uint64_t size, int stack) {
@@ -140,6 +142,28 @@ class Ledger {
     gone->died = ++ledger_epoch;
     gone->died_stack = stack;
     from->holdings.push_back(gone);
+  }
+
+  // Memory that others write to unseen, another process or by other addresses: it counts as written.
+  void share(std::uint64_t begin, std::uint64_t bytes) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    Allocation *in = allocation_of(begin);
+    if (!in) return;
+    const std::uint64_t end = begin + bytes;
+    if (!shared_in(*in, begin, end, true)) in->shared.emplace_back(begin, end);
+    for (const HoldingPtr &held : in->holdings) {
+      const std::uint64_t from = std::max(begin, held->begin), to = std::min(end, held->begin + held->size);
+      if (from < to) held->set_valid(from, to - from);
+    }
+  }
+  void unshare(std::uint64_t begin, std::uint64_t bytes) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    Allocation *in = allocation_of(begin);
+    if (!in) return;
+    auto &all = in->shared;
+    all.erase(std::remove_if(all.begin(), all.end(), [&](const auto &part) {
+                return begin <= part.first && part.second <= begin + bytes;
+              }), all.end());
   }
 
   // The first address of all memory, and how far it is to the last.
@@ -184,6 +208,7 @@ class Ledger {
     std::uint64_t end = 0;
     bool is_cut = false;   // into blocks by an allocator
     std::vector<HoldingPtr> holdings;   // oldest first
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> shared;   // begin, end
     std::size_t tidy_at = 1024;
     std::uint64_t forgotten = 0;        // what ended up to then may be missing
   };
@@ -198,6 +223,13 @@ class Ledger {
     made->born_stack = stack;
     made->all_valid = all_valid;
     return made;
+  }
+
+  // Whether some of the range, or all of it in one piece, is shared.
+  static bool shared_in(const Allocation &allocation, std::uint64_t begin, std::uint64_t end, bool all = false) {
+    return std::any_of(allocation.shared.begin(), allocation.shared.end(), [&](const auto &part) {
+      return all ? part.first <= begin && end <= part.second : part.first < end && begin < part.second;
+    });
   }
 
   static void cut(Allocation &allocation) {

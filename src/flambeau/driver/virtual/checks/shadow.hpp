@@ -134,19 +134,27 @@ bool stamp(Cell &cell, const Stamp &now, bool reads, bool writes, Ordered ordere
   return good;
 }
 
-// What all work of a process did to memory.
-struct Accesses {
-  std::deque<Run> runs;   // the first has number 1
+// What all work of a process did to memory. When there was very much all is forgotten.
+class Accesses {
+ public:
+  static constexpr std::size_t MOST_RUNS = 1 << 18;
+
   Pages pages;
 
   std::uint32_t begin(Run run) {
-    runs.push_back(std::move(run));
-    return static_cast<std::uint32_t>(runs.size());
+    if (runs_.size() >= MOST_RUNS) clear();
+    runs_.push_back(std::move(run));
+    return forgotten_ + static_cast<std::uint32_t>(runs_.size());
   }
-  const Run &run(const Stamp &stamp) const { return runs[stamp.run - 1]; }
+  // Of forgotten work, one that comes before all other.
+  const Run &run(const Stamp &stamp) const {
+    static const Run nobody{std::make_shared<Ticket>(), {}, false, {}, {}, nullptr};
+    const std::uint32_t place = stamp.run - forgotten_ - 1;
+    return stamp.run > forgotten_ && place < runs_.size() ? runs_[place] : nobody;
+  }
 
-  Actor actor(const Stamp &stamp, bool was_write) const {
-    const Run &r = run(stamp);
+  Actor actor(const Stamp &stamp, bool was_write) const { return actor(run(stamp), stamp, was_write); }
+  static Actor actor(const Run &r, const Stamp &stamp, bool was_write) {
     Actor who;
     who.work = r.work;
     who.access = !was_write ? "read" : stamp.strong ? "atomic" : "write";
@@ -165,9 +173,14 @@ struct Accesses {
     return who;
   }
   void clear() {
-    runs.clear();
+    forgotten_ += static_cast<std::uint32_t>(runs_.size());
+    runs_.clear();
     pages.clear();
   }
+
+ private:
+  std::deque<Run> runs_;
+  std::uint32_t forgotten_ = 0;   // numbers are not used again
 };
 
 }  // namespace flambeau::vgpu

@@ -53,4 +53,13 @@ struct Ticket {
 
 using TicketPtr = std::shared_ptr<Ticket>;
 
+// The ticket of a part of some work, when the part was made earlier than that was submitted.
+inline TicketPtr ticket_at(const TicketPtr &whole, std::uint64_t epoch, std::uint64_t known_since) {
+  if (!whole) return nullptr;
+  auto part = std::make_shared<Ticket>(*whole);
+  part->epoch = epoch;
+  part->knows_memory = epoch >= known_since;
+  return part;
+}
+
 }  // namespace flambeau::vgpu

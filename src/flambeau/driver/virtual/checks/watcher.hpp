@@ -23,15 +23,14 @@ class GridWatcher final : public ptx::Watcher {
       : checker_(checker), on_(checks_for(*ticket)), ticket_(ticket), places_(kernel.places),
         memory_(checker.ledger.span()) {
     sites_.resize(places_->size());
-    Run run{ticket, "kernel " + readable_name(kernel.name), true, {}, {}, places_};
-    std::copy(grid, grid + 3, run.grid);
-    std::copy(dim, dim + 3, run.dim);
-    run_ = checker.accesses.begin(std::move(run));
+    self_ = Run{ticket, "kernel " + readable_name(kernel.name), true, {}, {}, places_};
+    std::copy(grid, grid + 3, self_.grid);
+    std::copy(dim, dim + 3, self_.dim);
+    if (on_ & CHECK_RACE) run_ = checker.accesses.begin(self_);
     for (std::uint32_t at = 0; at + 8 <= kernel.parameter_bytes; at += 8) note_pointer(parameters + at);
   }
   ~GridWatcher() override {
     settle();
-    if (!(on_ & CHECK_RACE)) checker_.accesses.runs.pop_back();   // nobody remembers it
     for (auto &entry : found_) checker_.findings.add(std::move(entry.second));
   }
 
@@ -287,7 +286,7 @@ class GridWatcher final : public ptx::Watcher {
     now.site = a.site;
     now.thread = static_cast<std::uint16_t>(a.thread);
     now.strong = a.has(a.strong);
-    finding.actor = checker_.accesses.actor(now, a.has(a.writes));
+    finding.actor = Accesses::actor(self_, now, a.has(a.writes));
     return finding;
   }
 
@@ -296,7 +295,8 @@ class GridWatcher final : public ptx::Watcher {
   const TicketPtr ticket_;
   const std::shared_ptr<const std::vector<std::string>> places_;
   const std::pair<std::uint64_t, std::uint64_t> memory_;
-  std::uint32_t run_ = 0;
+  Run self_;
+  std::uint32_t run_ = 0;   // its number, for the race check
   GridOrder order_;
   std::unique_ptr<Overwrite> overwrite_;
   std::vector<Site> sites_;

@@ -64,6 +64,8 @@ inline CUresult IpcGetMemHandle(CUipcHandle *handle, CUdeviceptr pointer) {
   content.place = place.allocation->begin - arena.base();
   content.bytes = place.allocation->bytes;
   pack(handle, content);
+  place.device->arena.note_export(place.allocation->begin);
+  if (checking()) checker().ledger.share(place.allocation->begin, place.allocation->bytes);
   return CUDA_SUCCESS;
 }
 

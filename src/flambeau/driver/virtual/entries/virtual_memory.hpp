@@ -60,6 +60,13 @@ inline CUresult MemCreate(CUmemHandle *handle, std::size_t bytes, const CUmemAll
   return CUDA_SUCCESS;
 }
 
+inline void tell_checks_of_shared(const Device &device, const Physical *physical) {
+  if (!checking()) return;
+  device.mappings.each_shared(physical, [](std::uint64_t begin, std::uint64_t bytes) {
+    checker().ledger.share(begin, bytes);
+  });
+}
+
 // The device and the physical memory that a handle means; null if there is none.
 inline std::pair<Device *, Physical *> physical_of(Machine &machine, CUmemHandle handle) {
   for (Device &device : machine.devices) {
@@ -86,6 +93,7 @@ inline CUresult MemMap(CUdeviceptr pointer, std::size_t bytes, std::size_t offse
   const bool whole = physical && offset == 0 && bytes == physical->bytes && !flags;
   if (!whole || pointer % GRANULE) return CUDA_ERROR_INVALID_VALUE;
   if (!device->mappings.map(device->arena, pointer, physical)) return CUDA_ERROR_INVALID_VALUE;
+  tell_checks_of_shared(*device, physical);
   ++call.machine().memory_epoch;
   return CUDA_SUCCESS;
 }
@@ -97,6 +105,7 @@ inline CUresult MemUnmap(CUdeviceptr pointer, std::size_t bytes) {
   const Place place = place_of(call.machine(), pointer);
   if (!place.device || !place.device->mappings.covers(pointer, bytes)) return CUDA_ERROR_INVALID_VALUE;
   place.device->mappings.unmap(place.device->arena, pointer, bytes);
+  if (checking()) checker().ledger.unshare(pointer, bytes);
   ++call.machine().memory_epoch;
   return CUDA_SUCCESS;
 }
@@ -141,6 +150,8 @@ inline CUresult MemExportToShareableHandle(void *shared, CUmemHandle handle, int
     close(file);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  physical->exported = true;
+  tell_checks_of_shared(*device, physical);
   std::memcpy(shared, &file, sizeof file);
   return CUDA_SUCCESS;
 }

@@ -50,7 +50,7 @@ class ConditionalTask final : public Task {
     while (again && report.status == CUDA_SUCCESS) {
       for (const auto &step : steps_) {
         Report part;
-        step->ticket = ticket;
+        step->ticket = ticket_at(ticket, step->epoch, checker().since);
         step->run(machine, context, start + report.duration, part);
         report.duration += part.duration;
         report.status = part.status;

@@ -73,6 +73,7 @@ struct Allocation {
   bool pooled = false;                  // from a pool of stream-ordered memory
   bool of_graph = false;                // an allocation node's: it goes with its graph
   bool managed = false;
+  bool exported = false;                // other processes may write to it
   bool plain() const { return !imported && !peers && !pooled && !of_graph; }
   std::uint64_t end() const { return begin + bytes; }
 };
@@ -208,6 +209,7 @@ class Arena {
   int file() const { return file_; }
   std::uint64_t used() const { return used_; }
   std::uint64_t capacity() const { return capacity_; }
+  void note_export(std::uint64_t begin) { allocations_.at(begin).exported = true; }
   const std::map<std::uint64_t, Allocation> &allocations() const { return allocations_; }
 
  private:

@@ -14,6 +14,10 @@ struct Physical {
   std::uint64_t offset = 0, bytes = 0;   // in the file
   int file = -1;                         // of another process; -1: the device's own
   int handles = 1, mappings = 0;
+  bool exported = false;
+
+  // Whether it is written to by more than one range of addresses.
+  bool shared() const { return file >= 0 || exported || mappings > 1; }
 };
 
 class VirtualMemory {
@@ -88,6 +92,14 @@ class VirtualMemory {
     ++physical->mappings;
     mapped_[at] = {physical, 0};
     return true;
+  }
+
+  // Calls `visit(begin, bytes)` for each place where shared memory is mapped; null: any.
+  template <class Visit> void each_shared(const Physical *wanted, Visit visit) const {
+    for (const auto &[begin, mapping] : mapped_) {
+      const Physical *physical = mapping.physical;
+      if (physical->shared() && (!wanted || physical == wanted)) visit(begin, physical->bytes);
+    }
   }
 
   // False unless the range begins and ends with mappings and has no hole.
