@@ -52,6 +52,12 @@ x = torch.empty(64, device="cuda", dtype=torch.{dtype})
 x.uniform_(), x.normal_(), x.bernoulli_(0.5)
 torch.randint(10, (8,), device="cuda"), torch.randperm(8, device="cuda")
 """
+_PRODUCTS = """
+from flambeau.kernels.compile import get_function
+from flambeau.ops.small_products import SOURCE
+
+get_function(SOURCE, "kernel", 0)
+"""
 
 PROGRAMS = (
     *(_ARITHMETIC.format(dtype=dtype) for dtype in _NUMBERS),
@@ -60,4 +66,5 @@ PROGRAMS = (
     *(_MOVES.format(dtype=dtype) for dtype in _NUMBERS),
     *(_CASTS.format(dtype=dtype) for dtype in _ALL),
     *(_RANDOM.format(dtype=dtype) for dtype in _FLOATS),
+    _PRODUCTS,
 )

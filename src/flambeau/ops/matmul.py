@@ -6,6 +6,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from flambeau.ops import small_products  # noqa: F401 - the compiled part asks it
 from flambeau.ops.common import broadcast_shapes, new_like, same_device, store_out
 from flambeau.ops.registry import METHODS, OPS, inplace_method, public
 from flambeau.runtime import _dtype, _matmul
@@ -367,6 +368,7 @@ def _with_bias(a: Tensor, b: Tensor, bias: Tensor, alpha: float = 1.0) -> Tensor
         or a.device.type == "cpu"
         or min(m, n, k) < 2
         or not bias.is_contiguous()
+        or bias.data_ptr() % 16  # the library reads 16 bytes at a time
         or bias.dtype != a.dtype
         or not a.dtype.is_floating_point
         or _matmul.get_compute(a.dtype.code) & _KIND > TF32

@@ -7,6 +7,7 @@ from libc.string cimport memset
 from flambeau.driver._table cimport CUdeviceptr, CUstream, GemmArgs, check, driver
 from flambeau.runtime cimport _allocator, _launch, _state
 from flambeau.runtime._allocator cimport Storage
+from flambeau.runtime._small_product cimport is_small, launch_small
 from flambeau.runtime._tensor cimport Tensor, mark_written, new_tensor
 
 import os
@@ -188,6 +189,9 @@ cdef int _run(GemmArgs* args, Tensor a, Tensor b, Tensor c) except -1:
     args.c = <CUdeviceptr><uintptr_t>c.data
     args.dtype = c.scalar_type
     args.workspace = 0
+    if is_small(args) and tuner is None and args.workspace_bytes == 0:
+        if launch_small(args, c.device_index, stream):
+            return 0
     if args.workspace_bytes == 0:
         args.workspace_bytes = _workspace_for(args)
     if args.compute & GEMM_AS_GIVEN:
@@ -259,9 +263,10 @@ cdef inline bint _stored(const int64_t* sizes, const int64_t* strides, int64_t* 
 
 
 cdef bint _takes_bias(Tensor x, Tensor bias, int64_t n) noexcept:
-    """Whether the library adds it to the rows of products of x."""
+    """Whether the library adds it to the rows of products of x: it reads 16 bytes at a time."""
     return (bias.ndim_ == 1 and bias.sizes[0] == n and bias.strides[0] == 1
             and bias.scalar_type == x.scalar_type and bias.device_index == x.device_index
+            and not <uintptr_t>bias.data & 15
             and compute_of[x.scalar_type] & 0xf <= 1)
 
 
