@@ -13,7 +13,7 @@ STUBTEST := --concise --ignore-missing-stub --ignore-disjoint-bases \
 	--allowlist tests/stubs_allowlist.txt --ignore-unused-allowlist
 
 .DELETE_ON_ERROR:
-.PHONY: demo test lint bench test-gpu pack clean
+.PHONY: demo test check-all lint bench test-gpu pack clean
 
 # Run the main example: handwritten digits, nearest neighbours, on a GPU or a virtual one.
 demo: $(VENV)/.test-stamp
@@ -22,6 +22,10 @@ demo: $(VENV)/.test-stamp
 # Run the test suite on virtual GPUs.
 test: $(VENV)/.test-stamp
 	FLAMBEAU_TEST_DEVICE=virtual $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(TESTS)
+
+# Run the test suite on virtual GPUs with all checks on; what they find fails the test.
+check-all: $(VENV)/.test-stamp
+	FLAMBEAU_TEST_DEVICE=virtual $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --check all $(TESTS)
 
 # Run the test suite on the machine's own GPUs.
 test-gpu: $(VENV)/.test-stamp

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
 FILES = re.compile(r"^```(?:python|ini)\n# (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -37,6 +39,7 @@ def test_the_project_passes_as_the_page_says(tmp_path: Path) -> None:
         assert f" {passed} passed" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.unchecked("checks find the missing wait under each order")
 def test_without_the_line_that_the_page_names_the_adversarial_order_fails(tmp_path: Path) -> None:
     text = dict(FILES.findall(PAGE.read_text()))["test_pipeline.py"]
     lines = [line for line in text.splitlines() if "without this line" not in line]

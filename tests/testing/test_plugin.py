@@ -375,3 +375,91 @@ def test_pytest_finds_the_plug_in_by_itself(project: Callable[..., Run], tmp_pat
 def test_with_several_workers(project: Callable[..., Run]) -> None:
     run = project(SCHEDULES, "--gpus=virtual:2", "-p", "xdist", "-n2")
     assert run.counts["passed"] == 6, run.text
+
+
+CHECKED = """
+import subprocess
+import sys
+
+import flambeau as torch
+import pytest
+
+def add_to_unwritten(*_):
+    return torch.empty(4, device="cuda") + 1
+
+def test_bad(gpu):
+    add_to_unwritten()
+
+def test_good(gpu):
+    torch.zeros(4, device="cuda") + 1
+
+@pytest.mark.finds("init")
+def test_wanted(gpu):
+    add_to_unwritten()
+
+@pytest.mark.finds("race")
+def test_another_one_is_wanted(gpu):
+    add_to_unwritten()
+
+@pytest.mark.finds("init")
+def test_missed(gpu):
+    pass
+
+@pytest.mark.unchecked("it is about something else")
+def test_unchecked(gpu):
+    add_to_unwritten()
+    test_child(gpu)
+
+def test_child(gpu):
+    code = "import flambeau as torch; torch.empty(4, device='cuda') + 1"
+    subprocess.run([sys.executable, "-c", code], check=True)
+"""
+
+
+@pytest.mark.unchecked("runs suites with checks of their own")
+def test_checks_fail_the_test_that_they_find_something_in(project: Callable[..., Run]) -> None:
+    run = project(CHECKED, "--gpus=virtual:1", "--check=all")
+    assert run.counts == {"passed": 7, "error": 4}, run.text
+    for name in ("bad", "another_one_is_wanted", "missed", "child"):
+        assert f"ERROR test_project.py::test_{name} - " in run.text
+    assert "init: kernel kernel read 16 bytes" in run.text
+    assert "in a child process, checks found 1 problem: 1 of init" in run.text
+    assert "the test is marked to make mistakes that init finds" in run.text
+    run = project(CHECKED, "--gpus=virtual:1", ini="flambeau_check = race")
+    assert run.counts == {"passed": 7, "error": 1}, run.text
+    assert "the test is marked to make mistakes that race finds" in run.text
+    assert project(CHECKED, "--gpus=virtual:1").counts == {"passed": 7}
+
+
+@pytest.mark.unchecked("runs suites with checks of their own")
+def test_checks_outside_of_tests_fail_the_run(project: Callable[..., Run]) -> None:
+    tests = """
+        import flambeau as torch
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def last():
+            yield
+            torch.empty(4, device="cuda") + 1
+
+        def test_it(last):
+            assert torch.zeros(4, device="cuda").sum() == 0
+        """
+    run = project(tests, "--gpus=virtual:1", "--check=init")
+    assert (run.status, run.counts) == (1, {"passed": 1}), run.text
+    assert "flambeau: outside of tests, checks found 1 problem: 1 of init" in run.text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--gpus=virtual:1", "--check=luck"), "--check=luck: there is no check 'luck'"),
+        (("--gpus=real", "--check=all"), "--check watches virtual GPUs"),
+    ],
+)
+def test_checks_that_cannot_be_had(
+    project: Callable[..., Run], options: tuple[str, ...], message: str
+) -> None:
+    run = project(GPUS, *options)
+    assert run.status == pytest.ExitCode.USAGE_ERROR
+    assert message in run.text

@@ -7,6 +7,10 @@ one of its options nor uses CUDA through flambeau.
 ================ =================================================================================
 ``--gpus``       ``virtual[:MODEL][:N]`` or ``real``: what the run's GPUs are. In the
                  configuration file: ``flambeau_gpus``.
+``--check``      ``memory,init,race`` or ``all``: a test fails if these checks find something.
+                 In the configuration file: ``flambeau_check``. ``@pytest.mark.finds("race")``
+                 is for a test that wants it found, ``@pytest.mark.unchecked(reason)`` for one
+                 that checks shall not watch.
 ``--schedules``  The policies that `schedule` goes through, separated by commas.
 ``--torch-face`` ``import torch`` gives flambeau. In the configuration file:
                  ``flambeau_torch_face``.
@@ -20,12 +24,15 @@ one of its options nor uses CUDA through flambeau.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
+
+from flambeau.testing import _checking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,6 +46,7 @@ REAL_SCHEDULE = "hardware"
 _FALLBACK = "virtual:h200:2"
 _VIRTUAL = re.compile(r"virtual(?::(?P<model>[A-Za-z]\w*))?(?::(?P<count>\d+))?")
 _CHOSEN = pytest.StashKey[str]()
+_CHECKED = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,6 +55,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--gpus",
         metavar="virtual[:MODEL][:N]|real",
         help="what the GPUs of this run are, such as virtual:h200:2",
+    )
+    group.addoption(
+        "--check",
+        metavar="CHECK,...|all",
+        help="have memory, init or race checks on, and fail each test in which they find something",
     )
     group.addoption(
         "--schedules",
@@ -60,6 +73,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="answer 'import torch' with flambeau, in this process and its children",
     )
     parser.addini("flambeau_gpus", "as --gpus, which overrides it", default="")
+    parser.addini("flambeau_check", "as --check, which overrides it", default="")
     parser.addini("flambeau_torch_face", "as --torch-face", type="bool", default=False)
 
 
@@ -75,11 +89,26 @@ def pytest_configure(config: pytest.Config) -> None:
         "schedule(policy, ..., progress=False): the policies that the fixture schedule goes "
         "through in this test, and whether work that nobody waits for starts by itself",
     )
+    for marker in _checking.MARKERS:
+        config.addinivalue_line("markers", marker)
     settle(config)  # for a run in which a conftest has brought this plug-in
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail the run for what checks found outside of tests."""
+    text = _checking.leftovers()
+    if text:
+        sys.stderr.write(f"\nflambeau: outside of tests, {text}\n")
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if config.stash.get(_CHECKED, False):
+        _checking.end()
+
+
 def settle(config: pytest.Config) -> None:
-    """Do what ``--gpus`` and ``--torch-face`` ask for, once.
+    """Do what ``--gpus``, ``--check`` and ``--torch-face`` ask for, once.
 
     Raises
     ------
@@ -93,6 +122,10 @@ def settle(config: pytest.Config) -> None:
     config.stash[_CHOSEN] = wanted
     if wanted:
         _choose(wanted)
+    checks = getattr(options, "check", None) or config.getini("flambeau_check")
+    if checks:
+        _check(checks, wanted)
+        config.stash[_CHECKED] = True
     if getattr(options, "torch_face", None) or config.getini("flambeau_torch_face"):
         from flambeau import _torch_face
 
@@ -119,6 +152,16 @@ def _choose(wanted: str) -> None:
     except (ValueError, RuntimeError) as error:
         raise pytest.UsageError(f"--gpus={wanted}: {error}") from error
     os.environ["FLAMBEAU_VIRTUAL"] = f"{model}:{count}"
+
+
+def _check(checks: str, gpus: str) -> None:
+    """Have these checks on in this process and in its children."""
+    if gpus == "real":
+        raise pytest.UsageError("--check watches virtual GPUs, and --gpus=real uses others")
+    try:
+        _checking.start(checks)
+    except ValueError as error:
+        raise pytest.UsageError(f"--check={checks}: {error}") from error
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -232,13 +275,22 @@ def fault(gpu: device) -> Iterator[Callable[..., None]]:
 
 
 @pytest.fixture(autouse=True)
-def _flambeau_leaves_no_trace() -> Iterator[None]:
+def _flambeau_leaves_no_trace(request: pytest.FixtureRequest) -> Iterator[None]:
     """After each test: its work is done, device 0 is current, and so are the default streams.
 
-    Work that failed unnoticed fails the test that started it. Virtual GPUs that are lost by that
-    are replaced, so that later tests have some.
+    Work that failed unnoticed fails the test that started it, and so does what checks found.
+    Virtual GPUs that are lost by that are replaced, so that later tests have some.
     """
-    yield
+    unchecked = request.node.get_closest_marker("unchecked")
+    with _checking.paused() if unchecked else contextlib.nullcontext():
+        yield
+        try:
+            _finish_work()
+        finally:
+            _checking.judge(request.node)
+
+
+def _finish_work() -> None:
     cuda = sys.modules.get("flambeau.cuda")
     if cuda is None or not cuda.is_initialized():
         return
