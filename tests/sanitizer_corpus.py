@@ -48,6 +48,14 @@ def fresh_place() -> Place:
 
 RACY: dict[str, tuple[Program, set[Expected]]] = {}
 CLEAN: dict[str, Program] = {}
+# In these the host itself reads or writes pinned memory, which no check of the device can see.
+OF_THE_HOST = {
+    "the_result_is_read_too_early",
+    "the_array_is_taken_too_early",
+    "the_source_is_overwritten_too_early",
+    "the_next_batch_comes_too_early",
+    "the_wrong_stream_is_waited_for",
+}
 
 
 def racy(*expected: Expected) -> Callable[[Program], Program]:

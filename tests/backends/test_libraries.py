@@ -144,7 +144,7 @@ def test_kept_workspaces() -> None:
         "import flambeau as t\nx = t.ones(256, 256, device='cuda')\n"
         "y = x @ x; first = t.cuda.memory_allocated(); y = x @ x\n"
         "again = t.cuda.memory_allocated()\n"
-        "with t.cuda.stream(t.cuda.Stream()): z = x @ x\n"
+        "t.cuda.synchronize()\nwith t.cuda.stream(t.cuda.Stream()): z = x @ x\n"
         "more = t.cuda.memory_allocated()\n"
         "t._C._cuda_clearCublasWorkspaces()\n"
         "print(again == first, more - first > 32 << 20, first - t.cuda.memory_allocated())"

@@ -31,6 +31,7 @@ def run(option: str, code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.finds("race")
 def test_a_race_is_raised() -> None:
     done = run("--sanitize", RACE + "print('end')")
     assert done.returncode == 1
@@ -39,6 +40,7 @@ def test_a_race_is_raised() -> None:
     assert done.stderr.endswith("CUDASanitizerErrors: detected 1 error\n")
 
 
+@pytest.mark.finds("race")
 @pytest.mark.parametrize("ending", ["", "import sys; sys.exit(0)"])
 @pytest.mark.parametrize("option", ["--sanitize=warn", "--sanitize=collect"])
 def test_a_program_that_goes_on_ends_with_a_status_that_tells(option: str, ending: str) -> None:
@@ -49,12 +51,14 @@ def test_a_program_that_goes_on_ends_with_a_status_that_tells(option: str, endin
     assert done.stderr.count(REPORT) == 1
 
 
+@pytest.mark.finds("race")
 def test_a_race_that_the_program_caught_counts() -> None:
     caught = RACE.replace("    y =", "  try:\n    y =") + "  except Exception: print('caught')\n"
     done = run("--sanitize", caught)
     assert (done.returncode, done.stdout) == (3, "caught\n")
 
 
+@pytest.mark.finds("race")
 def test_a_program_s_own_status_stays() -> None:
     assert run("--sanitize=collect", RACE + "raise SystemExit(7)").returncode == 7
 
@@ -64,6 +68,7 @@ def test_a_program_without_races_ends_well() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.finds("race")
 def test_children_are_watched_too() -> None:
     child = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {RACE!r}]))"
     done = run("--sanitize", child)

@@ -383,6 +383,7 @@ def test_forks_are_joined(ones: Any) -> None:
     assert "side.wait_stream(cuda.current_stream())" in str(error)
 
 
+@pytest.mark.finds("race")
 def test_work_beside_the_capture_is_told(ones: Any) -> None:
     side = cuda.Stream()
 

@@ -89,6 +89,7 @@ def test_several_streams_before_the_memory_is_free() -> None:
         x.record_stream(side)
         del x
         z = torch.zeros(1 << 16, device="cuda")
+        torch.cuda.current_stream().wait_stream(side)
         assert y.sum().item() == 2 << 16
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

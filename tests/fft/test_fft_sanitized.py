@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import flambeau as torch
 from flambeau.cuda._sanitizer import CUDASanitizerDispatchMode
 
@@ -23,6 +25,7 @@ def _operators(wait: bool) -> set[str]:
     return {error.current_access.operator.split("(")[0] for error in found.errors}
 
 
+@pytest.mark.finds("race")
 def test_missing_wait(gpu: Any) -> None:
     assert "fft_c2c" in _operators(wait=False)
 

@@ -165,7 +165,7 @@ def test_ranges_that_are_refused(place: str) -> None:
 
 @PLACES
 def test_parameters_that_are_refused(place: str) -> None:
-    x = torch.empty(3, device=place)
+    x = torch.zeros(3, device=place)
     for call, message in (
         (lambda: x.uniform_(3, 1), r"uniform_ expects to return a \[from, to\) range"),
         (lambda: x.uniform_(0, float("inf")), "is out of bounds for"),

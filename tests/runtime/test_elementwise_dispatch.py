@@ -235,7 +235,7 @@ def test_broadcasting_agrees_with_numpy(
 
 
 def test_results_keep_the_operands_order_of_dimensions(add: Recorder) -> None:
-    a = torch.empty(4, 3, 2, device="cuda").permute(2, 0, 1)
+    a = torch.zeros(4, 3, 2, device="cuda").permute(2, 0, 1)
     assert add.op(a, a).stride() == a.stride()
     assert add.op(a, 1).stride() == a.stride()
     assert add.op(a, a[:1, :1, :1]).stride() == a.stride()
@@ -448,6 +448,7 @@ def test_observers_hear_of_operations() -> None:
     assert names[2] == ("fill_", [], [id(a)])
     assert len(names) == 3
     assert {what[3] for what in heard} == {stream.cuda_stream}
+    torch.cuda.current_stream().wait_stream(stream)
     a + b
     assert len(heard) == 3
 

@@ -99,6 +99,7 @@ def do(kind: str, which: tuple[int, ...], streams: list[Any], events: list[Any])
         cuda.synchronize()
 
 
+@pytest.mark.finds("race")
 @pytest.mark.parametrize("seed", range(40))
 def test_each_race_is_found_at_its_operation_and_nothing_else(
     streams: list[Any], seed: int

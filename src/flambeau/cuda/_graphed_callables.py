@@ -110,8 +110,9 @@ def _differentiable(outputs: Sequence[Any]) -> bool:
 
 
 def _blank(outputs: Sequence[Any]) -> list[Tensor | None]:
+    """A gradient for each output that has one: zeros, because warming up computes with it."""
     return [
-        flambeau.empty_like(one) if isinstance(one, Tensor) and one.requires_grad else None
+        flambeau.zeros_like(one) if isinstance(one, Tensor) and one.requires_grad else None
         for one in outputs
     ]
 

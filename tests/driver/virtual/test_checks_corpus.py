@@ -8,20 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import flambeau as torch
-from sanitizer_corpus import CLEAN, RACY, fresh_place
+from sanitizer_corpus import CLEAN, OF_THE_HOST, RACY, fresh_place
 
 if TYPE_CHECKING:
     from sanitizer_corpus import Program
 
-
-# In these the host itself reads or writes pinned memory, which no check of the device can see.
-OF_THE_HOST = {
-    "the_result_is_read_too_early",
-    "the_array_is_taken_too_early",
-    "the_source_is_overwritten_too_early",
-    "the_next_batch_comes_too_early",
-    "the_wrong_stream_is_waited_for",
-}
+pytestmark = pytest.mark.unchecked("turns on the checks that it is about")
 
 
 def races(program: Program) -> list[torch.virtual.CheckReport]:

@@ -14,6 +14,8 @@ from driver.virtual.ptx.test_cub import SCAN, SORT
 from flambeau.kernels.compile import get_function, include_options
 from flambeau.runtime._launch import Kernel
 
+pytestmark = pytest.mark.unchecked("turns on the checks that it is about")
+
 
 def cub(source: str, name: str, signature: str) -> Kernel:
     torch.zeros(1, device="cuda")

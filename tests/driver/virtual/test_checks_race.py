@@ -8,6 +8,8 @@ import pytest
 import flambeau as torch
 from driver.virtual.checked import Launcher, only, scale
 
+pytestmark = pytest.mark.unchecked("turns on the checks that it is about")
+
 
 def race(mode: str = "collect"):
     return torch.virtual.checks("race", mode=mode)

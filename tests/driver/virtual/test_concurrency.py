@@ -79,6 +79,7 @@ def test_a_kernel_of_another_stream_ends_the_wait(schedule, kernels, flags, prog
         kernels("await", a, flags, 7, flags[1:], grid=3, block=40)
         kernels("put", b, flags, 7)
         a.synchronize()
+        b.synchronize()
         assert flags[:2].tolist() == [7, 7]
     finally:
         virtual.set_progress(True)
@@ -95,6 +96,7 @@ def test_a_kernel_that_is_launched_later_ends_the_wait(schedule, kernels, flags)
     assert flags[1].item() == 7
 
 
+@pytest.mark.finds("race")
 def test_a_copy_ends_the_wait(schedule, kernels, flags):
     a, b = streams(2)
     seven = torch.full((1,), 7, dtype=torch.int32).pin_memory()

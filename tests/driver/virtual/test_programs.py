@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -116,12 +117,14 @@ def test_the_default_stream_orders_blocking_ones(bench: Bench, program: list[Ste
         assert machine.run(fenced, policy, ordered=False) == expected(program), policy
 
 
+@pytest.mark.finds("race")
 @once
 @given(st.lists(steps, max_size=25))
 def test_fifo_hides_missing_waits(bench: Bench, program: list[Step]) -> None:
     assert Machine(bench).run(program, "fifo", ordered=False) == expected(program)
 
 
+@pytest.mark.finds("race")
 def test_a_missing_wait_shows_under_adversarial(bench: Bench) -> None:
     program: list[Step] = [(0, (0, None)), (1, (1, 0))]  # stream 1 reads what stream 0 writes
     machine = Machine(bench)
@@ -130,6 +133,7 @@ def test_a_missing_wait_shows_under_adversarial(bench: Bench) -> None:
     assert machine.run(program, "adversarial", ordered=True) == [1, 1, 0, 0, 0]
 
 
+@pytest.mark.finds("race")
 def test_a_missing_wait_before_an_overwrite_shows_too(bench: Bench) -> None:
     program: list[Step] = [(0, (0, None)), (0, (1, 0)), (1, (0, None))]  # overwritten while read
     machine = Machine(bench)
@@ -138,6 +142,7 @@ def test_a_missing_wait_before_an_overwrite_shows_too(bench: Bench) -> None:
     assert machine.run(program, "adversarial", ordered=True) == [3, 1, 0, 0, 0]
 
 
+@pytest.mark.finds("race")
 def test_random_finds_a_missing_wait_for_some_seed(bench: Bench) -> None:
     program: list[Step] = [(0, (0, None)), (1, (1, 0))]
     machine = Machine(bench)
