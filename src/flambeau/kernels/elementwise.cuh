@@ -42,10 +42,13 @@ __device__ inline void inner_offsets(uint32 i, const Layout &layout, int64 (&off
 template <int V, class In>
 __device__ inline Vector<In, V> load_inner(const In *from, int64 stride) {
   Vector<In, V> loaded;
-  if (stride == 1) return *(const Vector<In, V> *)from;
-  const In value = *from;
+  if (stride == 1) {
+    loaded = *(const Vector<In, V> *)from;
+  } else {  // nothing here waits for the load, so that other operands' loads are under way with it
+    loaded.at[0] = *from;
 #pragma unroll
-  for (int v = 0; v < V; ++v) loaded.at[v] = value;
+    for (int v = 1; v < V; ++v) loaded.at[v] = loaded.at[0];
+  }
   return loaded;
 }
 
