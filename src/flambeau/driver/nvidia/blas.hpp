@@ -2,6 +2,7 @@
 // Matrix products through cuBLASLt's C functions. What a product of one shape needs (descriptors,
 // layouts, the algorithm that the library's heuristic picked) is made once and kept.
 #pragma once
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
@@ -236,7 +237,7 @@ inline int make_preference(const PlanKey &key, std::uint64_t workspace, void **p
   set(PREFERENCE_ALIGN_A, alignment(key.align_b));
   set(PREFERENCE_ALIGN_B, alignment(key.align_a));
   set(PREFERENCE_ALIGN_C, alignment(key.align_c));
-  set(PREFERENCE_ALIGN_D, alignment(key.align_c));
+  set(PREFERENCE_ALIGN_D, alignment(key.align_bias ? std::min(key.align_c, key.align_bias) : key.align_c));
   if (key.compute & GEMM_ONE_PASS) set(PREFERENCE_REDUCTION, std::uint32_t{0});
   else if (key.compute & GEMM_WIDE_REDUCTION) set(PREFERENCE_REDUCTION, std::uint32_t{2});
   return 0;
