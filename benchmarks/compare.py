@@ -40,6 +40,8 @@ class Row:
         How many calls make one measurement.
     bytes
         Bytes moved by one call, for bandwidths.
+    clock
+        How it is measured, unless as the whole table is.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Row:
     cupy: tuple[str, str] | None = None
     calls: int = 200
     bytes: int = 0
+    clock: str = ""
 
     def code(self, library: str) -> tuple[str, str] | None:
         """Statement and setup for a library."""
@@ -81,7 +84,12 @@ class Worker:
         code = row.code(self.library)
         if self.missing is not None or code is None:
             return ""
-        request = {"statement": code[0], "setup": code[1], "calls": row.calls, "clock": clock}
+        request = {
+            "statement": code[0],
+            "setup": code[1],
+            "calls": row.calls,
+            "clock": row.clock or clock,
+        }
         assert self._process.stdin is not None
         print(json.dumps(request), file=self._process.stdin, flush=True)
         answer = json.loads(self._output.readline() or '{"error": "the process ended"}')
@@ -101,12 +109,14 @@ def ensure_device() -> None:
         os.environ["FLAMBEAU_VIRTUAL"] = "h200:1"
 
 
-def median_of_turns(workers: Iterable[Worker], row: Row, clock: str) -> dict[str, float | str]:
+def median_of_turns(
+    workers: Iterable[Worker], row: Row, clock: str, turns: int = TURNS
+) -> dict[str, float | str]:
     """Let the libraries measure a row in turn; the median of each, or what went wrong."""
     workers = list(workers)
     found: dict[str, list[float]] = {worker.library: [] for worker in workers}
     failed: dict[str, str] = {}
-    for _ in range(TURNS):
+    for _ in range(turns):
         for worker in workers:
             if worker.library not in failed:
                 answer = worker.measure(row, clock)
@@ -126,18 +136,19 @@ def print_table(
     clock: str,
     show: Callable[[Row, float], str],
     libraries: Iterable[str] = LIBRARIES,
+    turns: int = TURNS,
 ) -> None:
     """Measure rows and print them as a Markdown table."""
     ensure_device()
     workers = [Worker(library) for library in libraries]
     heads = [" ".join(filter(None, (w.library, w.version))) for w in workers]
     others = [w.library for w in workers[1:]]
-    print(f"### {title}\n\nOn {workers[0].device or 'no device'}; medians of {TURNS} turns.\n")
+    print(f"### {title}\n\nOn {workers[0].device or 'no device'}; medians of {turns} turns.\n")
     print("| |", " | ".join([*heads, *(f"ratio to {name}" for name in others)]), "|")
     print("|---|" + "---|" * (len(heads) + len(others)))
     try:
         for row in rows:
-            result = median_of_turns(workers, row, clock)
+            result = median_of_turns(workers, row, clock, turns)
             cells = [v if isinstance(v, str) else show(row, v) for v in result.values()]
             cells += [ratio(result, name) for name in others]
             print("|", " | ".join([row.name, *cells]), "|", flush=True)

@@ -57,6 +57,8 @@ ROWS = [
     ),
     Row("a[0].item()", "a[0].item()", VECTORS, ("a[0].item()", CUPY_VECTORS)),
     Row("rand(1024)", "xp.rand(1024, device='cuda')", ""),
+    Row("a + b beside a busy thread", "a + b", VECTORS, ("a + b", CUPY_VECTORS), 20, clock="busy"),
+    Row("a + b, 5,000 queued", "a + b", VECTORS, calls=5000, clock="queued"),
     Row("replay of one node", "g.replay()", f"{VECTORS}; {CAPTURE}"),
     # The last rows: from here on flambeau launches kernels as graphs of one node.
     Row("a + b, as a graph", "a + b", f"{VECTORS}; {AS_GRAPHS}"),
@@ -84,4 +86,10 @@ def print_imports() -> None:
 
 if __name__ == "__main__":
     print_imports()
-    print_table("Host cost, µs a call", ROWS, "host", lambda _, seconds: f"{seconds * 1e6:.2f}")
+    print_table(
+        "Host cost, µs a call",
+        ROWS,
+        "host",
+        lambda _, seconds: f"{seconds * 1e6:.2f}",
+        turns=15,
+    )

@@ -7,7 +7,10 @@ This file is run by path and by other environments' interpreters; it imports onl
 import gc
 import json
 import sys
+import threading
 import time
+
+QUEUE_CYCLES = 100_000_000
 
 
 class Row:
@@ -61,6 +64,32 @@ class Library:
         self.synchronize()
         return seconds / calls
 
+    def busy_seconds(self, row: Row, calls: int) -> float:
+        """The same while another Python thread computes."""
+        stop = threading.Event()
+
+        def compute() -> None:
+            while not stop.is_set():
+                pass
+
+        other = threading.Thread(target=compute)
+        other.start()
+        try:
+            return self.host_seconds(row, calls)
+        finally:
+            stop.set()
+            other.join()
+
+    def queued_seconds(self, row: Row, calls: int) -> float:
+        """The same while the GPU is busy, so that calls queue up; the longer ones wait for room."""
+        self.synchronize()
+        self.xp.cuda._sleep(QUEUE_CYCLES)
+        start = time.perf_counter()
+        row.calls(calls)
+        seconds = time.perf_counter() - start
+        self.synchronize()
+        return seconds / calls
+
     def wall_seconds(self, row: Row, calls: int) -> float:
         """Seconds for each call until its work is done."""
         self.synchronize()
@@ -102,7 +131,8 @@ def serve(name: str) -> None:
             if key not in rows:
                 rows.clear()  # the arrays of the row before
                 rows[key] = Row(library.xp, *key)
-                rows[key].calls(2)
+                rows[key].calls(min(200, request["calls"]))
+                library.synchronize()
             measure = getattr(library, request["clock"] + "_seconds")
             answer = {"seconds": measure(rows[key], request["calls"])}
         except Exception as error:  # noqa: BLE001 - the reader prints it in the row's place
