@@ -16,16 +16,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from flambeau.runtime._tensor import Tensor
+
 __all__ = [
     "enable_grad",
     "inference_mode",
     "is_grad_enabled",
+    "is_inference",
     "is_inference_mode_enabled",
     "no_grad",
     "set_grad_enabled",
 ]
 
 F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def is_inference(tensor: Tensor) -> bool:
+    """Whether a tensor was made inside `inference_mode`, or is a view of what was."""
+    return tensor.is_inference()
 
 
 class _Mode:
@@ -40,7 +48,10 @@ class _Mode:
     def __enter__(self) -> None:
         inference = is_inference_mode_enabled()
         self._before.append((is_grad_enabled(), inference))
-        set_modes(self._grad, inference if self._inference is None else self._inference)
+        if self._inference is None:
+            set_modes(self._grad and not inference, inference)
+        else:
+            set_modes(self._grad, self._inference)
 
     def __exit__(
         self,
@@ -113,13 +124,34 @@ class enable_grad(no_grad):  # noqa: N801
 
 
 class inference_mode(_Mode):  # noqa: N801
-    """Do not record gradients, and promise not to need them later: a context and a decorator.
+    """Do not record gradients, nor count writes: a context and a decorator.
+
+    Tensors made inside are inference tensors (`Tensor.is_inference`) for as long as they live, and
+    so are their views: outside the mode they cannot be written in place, kept for a backward pass
+    or made to require grad. What is computed from them outside is a tensor like any other.
 
     Parameters
     ----------
     mode
         False switches the mode off.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> with torch.inference_mode():
+    ...     x = torch.ones(2)
+    ...     y = x.add_(1)
+    >>> y.is_inference(), (y * 2).is_inference()
+    (True, False)
     """
+
+    def __new__(cls, mode: bool | Callable[..., Any] = True) -> Any:
+        """Make the context; around a bare function, wrap it."""
+        made = super().__new__(cls)
+        if not callable(mode):
+            return made
+        made.__init__()  # type: ignore[misc] # used as a bare decorator
+        return made(mode)
 
     def __init__(self, mode: bool = True) -> None:
         super().__init__()

@@ -49,6 +49,7 @@ def set_modes(bint grad, bint inference):
     """Set both flags of this thread."""
     grad_state_of_thread().grad = grad
     grad_state_of_thread().inference = inference
+    _state.thread_state().first_version = _state.UNCOUNTED if inference else 0
 
 
 def set_scope_source(source):
@@ -267,6 +268,10 @@ cdef class SavedTensor:
 cdef SavedTensor _saved(Tensor t):
     cdef SavedTensor made = SavedTensor.__new__(SavedTensor)
     made.version = 0 if t.storage == NULL else t.storage.version
+    if made.version & _state.UNCOUNTED:
+        raise RuntimeError(
+            "Inference tensors cannot be saved for backward: nobody counts writes to them. Compute with a "
+            "clone() of what was made inside torch.inference_mode(), or make it under torch.no_grad() instead.")
     return made
 
 
@@ -467,7 +472,8 @@ cdef int check_in_place(Tensor t) except -1:
             base_meta = meta_of((<AutogradMeta>t.extra).base)
             if base_meta.requires_grad:
                 raise RuntimeError(
-                    "A view was created in no_grad mode and is being modified inplace with grad mode enabled. "
+                    "A view was created in no_grad mode, or in inference mode, and is being modified inplace with "
+                    "grad mode enabled. "
                     "Create the view where it is modified, or modify a clone() of it.")
         elif _base_is_leaf(t):
             _refuse_leaf_view()

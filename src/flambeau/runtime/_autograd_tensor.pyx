@@ -11,7 +11,7 @@ import warnings
 import weakref
 
 from flambeau.runtime import _tensor as _tensor_module
-from flambeau.runtime._autograd import add_hook
+from flambeau.runtime._autograd import add_hook, is_inference_mode_enabled
 
 
 def _requires_grad(Tensor self):
@@ -30,6 +30,10 @@ def _set_requires_grad(Tensor self, bint value):
         raise RuntimeError(
             "you can only change requires_grad flags of leaf variables. To use a computed variable in a "
             "subgraph that doesn't require differentiation use var_no_grad = var.detach().")
+    if value and self.is_inference() and not is_inference_mode_enabled():
+        raise RuntimeError(
+            "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed: nobody counts "
+            "writes to it. Set it on a clone().")
     meta_of(self).requires_grad = value
 
 

@@ -31,7 +31,7 @@ def clone(Tensor self, *, memory_format=None):
 cdef Tensor _fresh(Tensor made, Tensor source):
     """A new tensor as a result: of the source's class, and never written to in place."""
     if made.storage != NULL:
-        made.storage.version = 0
+        made.storage.version = made.storage.version & _state.UNCOUNTED
     if type(source) is Tensor:
         return made
     cls = result_class(type(source))

@@ -16,7 +16,7 @@ from flambeau.runtime._dtype cimport dtype, dtype_of, integer_range, item_bytes,
 from flambeau.runtime._storage cimport UntypedStorage
 from flambeau.runtime._dims cimport channels_last_strides, count_of, parse_sizes, parse_varargs, shape_text
 from flambeau.runtime._tensor cimport (
-    MAX_DIMS, Tensor, adopt_storage, new_strided, new_tensor, set_dims, share)
+    MAX_DIMS, Tensor, adopt_storage, new_strided, new_tensor, refuse_uncounted, set_dims, share)
 
 from flambeau.runtime import _elementwise as _elementwise_module
 from flambeau.runtime import _tensor as _tensor_module
@@ -243,6 +243,7 @@ def resize_(Tensor self, *sizes, memory_format=None):
     cdef int64_t count = count_of(ndim, wanted), kept
     cdef size_t needed = <size_t>count * item_bytes[self.scalar_type]
     cdef Tensor grown
+    refuse_uncounted(self)
     if (self.storage != NULL and <size_t>count <= self.storage.bytes
             and <size_t>(self.data - self.storage.data) + needed <= self.storage.bytes):
         set_dims(self, ndim, wanted, NULL)
@@ -266,6 +267,7 @@ def set_(Tensor self, source=None, storage_offset=None, size=None, stride=None):
     """Have this tensor use the memory of another tensor or of a storage, with these sizes and strides."""
     cdef Tensor flat
     cdef int64_t zero = 0
+    refuse_uncounted(self)
     if source is None:
         share(self, new_tensor(self.device_index, self.scalar_type, 1, &zero))
         return self

@@ -431,6 +431,8 @@ cdef object _call(PyObject* self, PyObject** args, size_t nargsf, PyObject* name
         return _cast_call(r, self, args, nargsf, names)
     if r.in_place and n and is_tensor(args[0], <PyObject*>Tensor):
         refuse_uncounted(<Tensor>args[0])
+        if (<Tensor>args[0]).extra is not None and grad_state().grad:
+            check_in_place(<Tensor>args[0])
     if not r.elementwise:
         for i in range(n):
             if _has_extra(args[i]):
@@ -529,6 +531,8 @@ cdef object _record_elementwise(object op, PyObject** operands, int n, Tensor ou
     cdef dict bound
     cdef dict named = {}
     cdef Rule rule
+    if in_place and out is not None and out.extra is not None:
+        check_in_place(out)
     for i in range(n):
         if isinstance(<object>operands[i], Tensor) and tracked(<Tensor>operands[i]):
             break

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
 """Initialisation, the current device and the current streams, for compiled callers."""
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 from flambeau.driver._table cimport CUcontext, CUevent, CUstream
 
 cdef extern from "flambeau/runtime/thread_state.hpp" namespace "flambeau" nogil:
     const int MAX_DEVICES
+    const uint32_t UNCOUNTED
     cdef struct ThreadState:
         int device
         int context_device
         CUstream* streams
         int64_t* stream_ids
+        uint32_t first_version
 
 cdef bint initialized            # CUDA is initialised in this process (not in a forked child)
 cdef int device_total            # devices of the driver; 0 before initialisation

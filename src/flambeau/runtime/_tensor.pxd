@@ -2,10 +2,13 @@
 # cython: language_level=3
 """The tensor's layout, for compiled callers."""
 from cpython.object cimport PyObject
-from libc.stdint cimport int8_t, int16_t, int64_t
+from libc.stdint cimport int8_t, int16_t, int64_t, uint32_t
 from flambeau.runtime._allocator cimport Storage
 from flambeau.runtime._device cimport device
 from flambeau.runtime._dtype cimport dtype, dtype_of
+
+cdef extern from "flambeau/runtime/thread_state.hpp" namespace "flambeau" nogil:
+    const uint32_t UNCOUNTED            # in the version of inference tensors' memory
 
 cdef enum:
     INLINE_DIMS = 6
@@ -69,6 +72,13 @@ cdef int set_dims(Tensor t, int ndim, const int64_t* sizes, const int64_t* strid
 cdef int share(Tensor into, Tensor source) except -1    # the same memory and dims
 cdef object result_class(object cls)                    # what class results of operations on `cls` have
 cdef int mark_written(Tensor t) noexcept                # an in-place write happened
+cdef int check_writable(Tensor t) except -1             # refuse inference tensors outside their mode
+
+cdef inline int refuse_uncounted(Tensor t) except -1:   # the same, at the cost of a look
+    if t.storage != NULL and t.storage.version & UNCOUNTED:
+        check_writable(t)
+    return 0
+
 cdef Tensor base_of(Tensor t)                           # None unless a view
 ctypedef object (*GetItem)(Tensor, object)
 ctypedef int (*SetItem)(Tensor, object, object) except -1

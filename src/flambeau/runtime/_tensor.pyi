@@ -100,7 +100,7 @@ class Tensor:
         """Always True."""
     @property
     def _version(self) -> _int:
-        """How many in-place writes this memory has seen."""
+        """How many in-place writes this memory has seen; raises for inference tensors."""
     @property
     def _cdata(self) -> _int:
         """The address of the Python object."""
@@ -152,6 +152,8 @@ class Tensor:
         """Whether a device can reach this host memory directly."""
     def _is_view(self) -> _bool:
         """Whether this tensor is a view of another."""
+    def is_inference(self) -> _bool:
+        """Whether it was made inside `inference_mode`, or is a view of what was."""
     def _mark_written(self) -> None:
         """Count an in-place write that was made behind the tensor's back, by a kernel."""
     def requires_grad_(self, requires_grad: _bool = True) -> Self:

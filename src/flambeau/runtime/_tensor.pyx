@@ -91,6 +91,7 @@ cdef Tensor new_of_class(object cls):
 
 cdef inline int _allocate(Tensor t, int device, int64_t count) except -1:
     cdef size_t bytes = <size_t>count * item_bytes[t.scalar_type]
+    cdef _state.ThreadState* state = _state.thread_state()
     t.device_index = <int16_t>device
     if count > INT64_MAX // 16 and count > INT64_MAX // item_bytes[t.scalar_type]:
         raise RuntimeError(
@@ -100,7 +101,9 @@ cdef inline int _allocate(Tensor t, int device, int64_t count) except -1:
     if device < 0:
         t.storage = _allocator.allocate_host(bytes)
     else:
-        t.storage = _allocator.allocate_device(device, bytes, _state.thread_state().streams[device])
+        t.storage = _allocator.allocate_device(device, bytes, state.streams[device])
+    if state.first_version:
+        t.storage.version = state.first_version
     t.data = t.storage.data
     return 0
 
@@ -181,6 +184,8 @@ cdef Tensor adopt_storage(Storage* storage, char* data, int scalar_type, int ndi
                           const int64_t* strides):
     cdef Tensor t = Tensor.__new__(Tensor)
     t.scalar_type = <int8_t>scalar_type
+    if storage.references == 1 and _state.thread_state().first_version:
+        storage.version = _state.thread_state().first_version
     t.storage = storage
     t.data = data
     t.device_index = storage.device
@@ -205,6 +210,14 @@ cdef int share(Tensor into, Tensor source) except -1:
 cdef int mark_written(Tensor t) noexcept:
     if t.storage != NULL:
         t.storage.version = t.storage.version + 1
+    return 0
+
+
+cdef int check_writable(Tensor t) except -1:
+    if t.storage != NULL and t.storage.version & _state.UNCOUNTED and not _state.thread_state().first_version:
+        raise RuntimeError(
+            "Inplace update to inference tensor outside InferenceMode is not allowed. It was made inside "
+            "torch.inference_mode(), which keeps no track of writes: write to a clone() of it, or inside the mode.")
     return 0
 
 
@@ -464,9 +477,35 @@ cdef class Tensor:
         """Count an in-place write that was made behind the tensor's back, by a kernel."""
         mark_written(self)
 
+    def is_inference(self):
+        """Whether it was made inside `inference_mode`, or is a view of what was.
+
+        Such a tensor has no version counter: it cannot be written outside the mode, nor be kept for
+        a backward pass.
+
+        Examples
+        --------
+        >>> import flambeau as torch
+        >>> with torch.inference_mode():
+        ...     x = torch.ones(2)
+        >>> x.is_inference(), x.clone().is_inference()
+        (True, False)
+        """
+        return self.storage != NULL and (self.storage.version & _state.UNCOUNTED) != 0
+
     @property
     def _version(self):
-        """How many in-place writes this memory has seen."""
+        """How many in-place writes this memory has seen.
+
+        Raises
+        ------
+        RuntimeError
+            It is the memory of inference tensors, whose writes nobody counts.
+        """
+        if self.is_inference():
+            raise RuntimeError(
+                "Inference tensors do not track version counter. Only tensors made outside "
+                "torch.inference_mode() have one; a clone() is.")
         return 0 if self.storage == NULL else self.storage.version
 
     def is_pinned(self, device=None):

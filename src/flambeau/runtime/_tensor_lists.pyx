@@ -7,7 +7,7 @@ from libc.string cimport memset
 
 from flambeau.runtime._autograd cimport dense, grad_state, tracked
 from flambeau.runtime._dtype cimport type_category
-from flambeau.runtime._tensor cimport Tensor, mark_written
+from flambeau.runtime._tensor cimport Tensor, check_writable, mark_written
 
 
 def same_kind(lists):
@@ -45,6 +45,7 @@ def same_kind(lists):
 
 def mark_all_written(tensors):
     for tensor in tensors:
+        check_writable(<Tensor?>tensor)
         mark_written(<Tensor?>tensor)
 
 
