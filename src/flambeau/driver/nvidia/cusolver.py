@@ -68,6 +68,13 @@ class _Svd(NamedTuple):
     info: int
     job: str
 
+    def with_room(self, call: Call, batch: int, columns: int) -> _Svd:
+        """The same with scratch memory for vectors that nobody wants; functions ask for it."""
+        if self.job != "N":
+            return self
+        u = call.scratch(batch * self.m * columns * self.type.item, "u")
+        return self._replace(u=u, v=call.scratch(batch * self.n**2 * self.type.item, "v"))
+
     def each(self) -> list[tuple[c_void_p, ...]]:
         """The addresses of each matrix and of its parts."""
         item, columns = self.type.item, {"A": self.m, "S": self.n, "N": 0}[self.job]
@@ -284,12 +291,13 @@ class NvidiaSolver:
         if method == "gesvd":
             self._svd_by_iteration(call, of)
             return False
+        whole = job != "S" or m == n
         if method == "gesvda" and (job != "A" or m == n):
-            self._svd_approximate(call, of)
-        elif batch > 1 and m <= _JACOBI_BATCHED_UP_TO and (job != "S" or m == n):
-            self._svd_of_many(call, of)
+            self._svd_approximate(call, of.with_room(call, batch, n))
+        elif batch > 1 and m <= _JACOBI_BATCHED_UP_TO and whole:
+            self._svd_of_many(call, of.with_room(call, batch, m))
         else:
-            self._svd_by_rotations(call, of)
+            self._svd_by_rotations(call, of.with_room(call, 1, n))
         return True
 
     def _svd_by_iteration(self, call: Call, of: _Svd) -> None:
