@@ -202,3 +202,25 @@ def test_a_capture_cannot_end_in_a_body(gpu: torch.device, graph: torch.cuda.CUD
         x += 1
     second.replay()
     assert x.item() == 1
+
+
+@pytest.mark.parametrize("entry", ["cuGraphBeginBody", "cuStreamGetCaptureInfo"])
+def test_a_body_that_cannot_begin(
+    gpu: torch.device, graph: torch.cuda.CUDAGraph, fault: Callable[..., None], entry: str
+) -> None:
+    wanted, x = on(gpu, True), torch.zeros(1, device=gpu)
+    with torch.cuda.graph(graph):
+        x += 1
+        outer = torch.cuda.current_stream()
+        fault(entry, 999, nth=2 if entry == "cuStreamGetCaptureInfo" else 1)
+        with pytest.raises(torch.cuda.AcceleratorError) as caught:
+            graph.begin_capture_to_if_node(wanted)
+        assert caught.value.error_code == 999
+        assert torch.cuda.current_stream() == outer
+        graph.begin_capture_to_if_node(wanted)  # all streams of bodies are free
+        x += 10
+        graph.end_capture_to_conditional_node()
+    graph.instantiate()
+    graph.replay()
+    assert x.item() == 11
+    assert not any(torch.cuda.Stream().is_capturing() for _ in range(32))

@@ -47,6 +47,7 @@ def begin_body(CapturedGraph graph not None, bint repeats, Tensor value not None
     cdef ConditionalBody body
     cdef CUstream stream
     cdef CUresult status
+    cdef CUgraph made = NULL
     cdef int capturing = 0
     cdef int kind = repeats
     cdef CUdeviceptr address
@@ -70,14 +71,20 @@ def begin_body(CapturedGraph graph not None, bint repeats, Tensor value not None
         status = driver.GraphBeginBody(stream, body.stream, address, kind, &body.handle)
     check(status)
     body.filter.driver = driver
-    check(driver.StreamGetCaptureInfo(
-        body.stream, &capturing, &body.filter.id, NULL, NULL, NULL, NULL))
+    try:
+        check(driver.StreamGetCaptureInfo(
+            body.stream, &capturing, &body.filter.id, NULL, NULL, NULL, NULL))
+        for device in graph.pool_devices:
+            begin_allocate_to_pool(
+                device, PoolId(body.pool_id[0], body.pool_id[1]), <RouteFilter>is_of_capture, &body.filter, True)
+            body.devices.append(device)
+        _stream.set_stream(body.inner)
+    except BaseException:
+        # The node is there; its body stays empty, and its stream must not stay captured.
+        driver.StreamEndCapture(body.stream, &made)
+        close(graph, body)
+        raise
     graph.bodies.append(body)
-    for device in graph.pool_devices:
-        begin_allocate_to_pool(
-            device, PoolId(body.pool_id[0], body.pool_id[1]), <RouteFilter>is_of_capture, &body.filter, True)
-        body.devices.append(device)
-    _stream.set_stream(body.inner)
 
 
 cdef void* innermost(CapturedGraph graph) noexcept:
@@ -120,13 +127,12 @@ def end_body(CapturedGraph graph not None):
             f"current again: it is 0x{<uintptr_t>body.stream:x}, and 0x{<uintptr_t>stream:x} is current")
     with nogil:
         status = driver.StreamEndCapture(body.stream, &made)
-    close(graph)
+    close(graph, graph.bodies.pop())
     check(status)
 
 
-cdef int close(CapturedGraph graph) except -1:
-    """The innermost body is over, well or not."""
-    cdef ConditionalBody body = graph.bodies.pop()
+cdef int close(CapturedGraph graph, ConditionalBody body) except -1:
+    """A body is over, well or not: its memory is routed no more, the stream before it is current."""
     for device in body.devices:
         end_allocate_to_pool(device, PoolId(body.pool_id[0], body.pool_id[1]), &body.filter, True)
         _allocator_pools.drop_pool(device, body.pool_id)
@@ -140,7 +146,7 @@ def abandon(CapturedGraph graph not None):
     while graph.bodies:
         body = <ConditionalBody>graph.bodies[len(graph.bodies) - 1]
         driver.StreamEndCapture((<ConditionalBody>body).stream, &made)
-        close(graph)
+        close(graph, graph.bodies.pop())
 
 
 _graph.set_body_closer(abandon)
