@@ -44,8 +44,6 @@ struct CublasLt {
   int (*MatmulAlgoConfigSetAttribute)(LtAlgorithm *, int, const void *, std::size_t);
   int (*MatmulAlgoInit)(void *, int compute, int scale, int a, int b, int c, int d, int id,
                         LtAlgorithm *);
-  int (*MatmulAlgoGetIds)(void *, int compute, int scale, int a, int b, int c, int d, int requested,
-                          int *ids, int *found);
   int (*MatmulDescDestroy)(void *);
   int (*MatrixLayoutDestroy)(void *);
   std::size_t (*GetVersion)();
@@ -78,7 +76,6 @@ inline const char *resolve_cublaslt(void *handle) {
   FLAMBEAU_X(MatmulAlgoConfigGetAttribute)
   FLAMBEAU_X(MatmulAlgoConfigSetAttribute)
   FLAMBEAU_X(MatmulAlgoInit)
-  FLAMBEAU_X(MatmulAlgoGetIds)
   FLAMBEAU_X(MatmulDescDestroy)
   FLAMBEAU_X(MatrixLayoutDestroy)
   FLAMBEAU_X(GetVersion)
