@@ -39,6 +39,26 @@ def test_lu(batch: Any, dtype: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_lu_without_exchanges(dtype: str, device: str) -> None:
+    for batch in BATCHES:
+        a = positive(dtype, *batch, 5)
+        p, lower, upper = torch.linalg.lu(tensor_of(a, device), pivot=False)
+        assert p.shape == (0,)
+        assert_near((lower @ upper).cpu().numpy(), a)
+        packed, pivots = torch.linalg.lu_factor(tensor_of(a, device), pivot=False)
+        assert pivots.reshape(-1, 5)[0].tolist() == [1, 2, 3, 4, 5]
+        b = matrix(dtype, *batch, 5, 2)
+        solved = torch.linalg.lu_solve(packed, pivots, tensor_of(b, device))
+        assert_near(solved.cpu().numpy(), np.linalg.solve(a, b))
+    swapped = torch.tensor([[0.0, 1.0], [1.0, 0.0]], device=device)
+    assert torch.linalg.lu_factor_ex(swapped).info.item() == 0
+    assert torch.linalg.lu_factor_ex(swapped, pivot=False).info.item() == 1
+    with pytest.raises(RuntimeError, match=r"U\[1,1\] is zero and using it on lu_solve"):
+        torch.linalg.lu_factor_ex(swapped, pivot=False, check_errors=True)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("mode", ["reduced", "complete"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_qr(dtype: str, mode: str, device: str) -> None:

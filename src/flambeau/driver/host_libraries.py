@@ -62,6 +62,19 @@ def _each(*arrays: Array) -> Iterator[tuple[Any, ...]]:
     return zip(*arrays, strict=True)
 
 
+def _eliminate(matrix: Array) -> int:
+    """Factor in place without row exchanges; the number of the first pivot that is 0, or 0."""
+    failed = 0
+    with np.errstate(all="ignore"):
+        for k in range(min(matrix.shape)):
+            if matrix[k, k] == 0:
+                failed = failed or k + 1
+                continue
+            matrix[k + 1 :, k] /= matrix[k, k]
+            matrix[k + 1 :, k + 1 :] -= np.outer(matrix[k + 1 :, k], matrix[k, k + 1 :])
+    return failed
+
+
 class HostSolver:
     """See `flambeau.driver.libraries.Solver`; streams mean nothing here."""
 
@@ -72,10 +85,13 @@ class HostSolver:
     def lu_factor(
         self, call: Call, dtype: str, m: int, n: int, batch: int, a: int, pivots: int, info: int
     ) -> None:
-        """``getrf``."""
+        """``getrf``, or elimination without exchanges, which LAPACK does not have."""
         getrf = _routine("getrf", dtype)
         at, failed = memory(pivots, "int32", batch, min(m, n)), memory(info, "int32", batch)
         for i, matrix in enumerate(_matrices(a, dtype, batch, m, n)):
+            if not pivots:
+                failed[i] = _eliminate(matrix)
+                continue
             matrix[...], found, status = getrf(np.array(matrix, order="F"))
             at[i], failed[i] = found + 1, max(0, status)
 

@@ -43,7 +43,10 @@ class Solver(Protocol):
     def lu_factor(
         self, call: Call, dtype: str, m: int, n: int, batch: int, a: int, pivots: int, info: int
     ) -> None:
-        """Factor (m, n) matrices in place with row exchanges; int32 pivots count from 1."""
+        """Factor (m, n) matrices in place with row exchanges; int32 pivots count from 1.
+
+        Where `pivots` is 0 no rows are exchanged.
+        """
 
     def lu_solve(
         self,

@@ -10,6 +10,7 @@ from flambeau.linalg import _matrices as matrices
 from flambeau.linalg import return_types
 from flambeau.ops.common import new_like, store_out
 from flambeau.ops.custom_gradient import refuse_gradients, with_gradient
+from flambeau.ops.sequences import arange
 
 if TYPE_CHECKING:
     from flambeau.runtime._tensor import Tensor
@@ -23,18 +24,25 @@ __all__ = [
     "lu_solve",
 ]
 
+_ZERO_PIVOT = (
+    "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. If you "
+    "still want to perform the factorization, consider calling linalg.lu(A, pivot) or "
+    "linalg.lu_factor_ex(A, pivot)"
+)
 _NOT_POSITIVE = (
     "The factorization could not be completed because the input is not positive-definite (the "
     "leading minor of order {0} is not positive-definite)."
 )
 
 
-def factor(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def factor(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """LU factors as column-major matrices, pivots and statuses, of checked matrices."""
     refuse_gradients("LU factors", a)
     m, n = a.shape[-2:]
     packed = matrices.columns_of(a)
     pivots = new_like(a, (*a.shape[:-2], min(m, n)), matrices.INT32)
+    if not pivot:
+        pivots.copy_(arange(1, min(m, n) + 1, dtype=matrices.INT32, device=a.device))
     info = matrices.new_info(a)
     if packed.numel():
         with matrices.call_on(a) as call:
@@ -45,7 +53,7 @@ def factor(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
                 n,
                 matrices.batch_of(a),
                 packed.data_ptr(),
-                pivots.data_ptr(),
+                pivots.data_ptr() if pivot else 0,
                 info.data_ptr(),
             )
             call.tell("lu_factor", (packed,), (packed, pivots, info))
@@ -73,13 +81,6 @@ def solve_factored(lu: Tensor, pivots: Tensor, b: Tensor, operation: str = "N") 
     return solution.mT
 
 
-def _check_pivoting(name: str, pivot: bool) -> None:
-    if not pivot:
-        raise NotImplementedError(
-            f"{name}: LU without pivoting is not implemented: factor with pivot=True"
-        )
-
-
 def lu_factor_ex(
     A: Tensor, *, pivot: bool = True, check_errors: bool = False, out: Any = None
 ) -> return_types.linalg_lu_factor_ex:
@@ -90,7 +91,7 @@ def lu_factor_ex(
     A
         (*, m, n), float32, float64, complex64 or complex128.
     pivot
-        Must be True.
+        Whether rows are exchanged. Without, a pivot may be 0 and rounding errors may grow.
     check_errors
         Raise as `lu_factor` does.
     out
@@ -104,10 +105,9 @@ def lu_factor_ex(
     """
     matrices.check_float("torch.linalg.lu_factor_ex", A)
     matrices.check_matrix("linalg.lu_factor_ex", A)
-    _check_pivoting("linalg.lu_factor_ex", pivot)
-    packed, pivots, info = factor(A)
+    packed, pivots, info = factor(A, pivot)
     if check_errors:
-        matrices.raise_failures("torch.linalg.lu_factor_ex", info, "U[{0},{0}] is zero.")
+        matrices.raise_failures("torch.linalg.lu_factor_ex", info, _ZERO_PIVOT)
     stored = _store((packed, pivots, info), out)
     return return_types.linalg_lu_factor_ex(*stored)
 
@@ -120,7 +120,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True, out: Any = None) -> return_types
     A
         (*, m, n), float32, float64, complex64 or complex128.
     pivot
-        Must be True.
+        Whether rows are exchanged. Without, a pivot may be 0 and rounding errors may grow.
     out
         Two tensors to store the results in.
 
@@ -137,15 +137,8 @@ def lu_factor(A: Tensor, *, pivot: bool = True, out: Any = None) -> return_types
     """
     matrices.check_float("torch.linalg.lu_factor", A)
     matrices.check_matrix("linalg.lu_factor", A)
-    _check_pivoting("linalg.lu_factor", pivot)
-    packed, pivots, info = factor(A)
-    matrices.raise_failures(
-        "torch.linalg.lu_factor",
-        info,
-        "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. If you "
-        "still want to perform the factorization, consider calling linalg.lu(A, pivot) or "
-        "linalg.lu_factor_ex(A, pivot)",
-    )
+    packed, pivots, info = factor(A, pivot)
+    matrices.raise_failures("torch.linalg.lu_factor", info, _ZERO_PIVOT)
     stored = _store((packed, pivots), out)
     return return_types.linalg_lu_factor(*stored)
 
@@ -199,14 +192,15 @@ def lu(A: Tensor, *, pivot: bool = True, out: Any = None) -> return_types.linalg
     A
         (*, m, n), float32, float64, complex64 or complex128; it may be singular.
     pivot
-        Must be True.
+        Whether rows are exchanged. Without, a pivot may be 0 and rounding errors may grow.
     out
         Three tensors to store the results in.
 
     Returns
     -------
     return_types.linalg_lu
-        ``P`` (*, m, m), ``L`` (*, m, k) with ones on the diagonal, ``U`` (*, k, n).
+        ``P`` (*, m, m), empty without exchanges, ``L`` (*, m, k) with ones on the diagonal, ``U``
+        (*, k, n).
 
     Examples
     --------
@@ -222,9 +216,9 @@ def lu(A: Tensor, *, pivot: bool = True, out: Any = None) -> return_types.linalg
             f"linalg.lu: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} "
             "instead"
         )
-    _check_pivoting("linalg.lu", pivot)
-    packed, pivots, _ = factor(A)
-    stored = _store((permutation_matrix(A, pivots), *unpack(packed)), out)
+    packed, pivots, _ = factor(A, pivot)
+    order = permutation_matrix(A, pivots) if pivot else new_like(A, (0,))
+    stored = _store((order, *unpack(packed)), out)
     return return_types.linalg_lu(*stored)
 
 

@@ -70,6 +70,11 @@ def vector_norm(
     >>> torch.linalg.vector_norm(torch.tensor([3.0, 4.0], device="cuda")).item()
     5.0
     """
+    if isinstance(ord, str):
+        raise TypeError(
+            "linalg_vector_norm(): argument 'ord' (position 2) must be Number, not str; "
+            f"{ord!r} is a norm of matrices"
+        )
     x = _converted("linalg.vector_norm", x, dtype)
     dims = wrap_dims(dim, x.ndim)
     if ord in {inf, -inf} or ord < 0:
@@ -233,7 +238,7 @@ def cond(A: Tensor, p: float | str | None = None, *, out: Tensor | None = None) 
             return store_out(new_like(values, values.shape[:-1]).fill_(0), out)
         ratio = values[..., -1] / values[..., 0] if p == -2 else values[..., 0] / values[..., -1]
         return store_out(ratio, out)
-    matrices.check_square("linalg.cond", A)
+    matrices.check_square(f"linalg.cond(ord={p})", A)
     inverse, info = inv_ex(A)
     product = matrix_norm(A, p) * matrix_norm(inverse, p)
     return store_out(OPS["_where"](OPS["ne"](info, 0), inf, product), out)

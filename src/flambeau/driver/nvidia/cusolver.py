@@ -183,7 +183,7 @@ class NvidiaSolver:
                        c_void_p(info), batch)  # fmt: skip
             return
         for one_a, one_pivots, one_info in _each(
-            batch, (a, m * n * type_.item), (pivots, min(m, n) * 4), (info, 4)
+            batch, (a, m * n * type_.item), (pivots, min(m, n) * 4 if pivots else 0), (info, 4)
         ):
             at = c_void_p(one_a)
             handle = c_void_p(self.handle(call.stream))

@@ -77,7 +77,7 @@ class VirtualSolver:
         """``getrf``."""
         k = min(m, n)
         ranges = _Ranges().updates(a, batch * m * n * _ITEM[dtype])
-        ranges.writes(pivots, 4 * batch * k).writes(info, 4 * batch)
+        ranges.writes(pivots, 4 * batch * k if pivots else 0).writes(info, 4 * batch)
         arguments = (dtype, m, n, batch, a, pivots, info)
         self._submit("lu_factor", call, ranges, 2 / 3 * batch * m * n * k, *arguments)
 
