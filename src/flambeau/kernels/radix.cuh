@@ -11,7 +11,9 @@
 
 enum { RADIX_BITS = 8, RADIX = 1 << RADIX_BITS };  // a thread for each digit
 enum { RADIX_THREADS = RADIX, RADIX_WARPS = RADIX_THREADS / 32 };
-enum { RADIX_ITEMS = 16, RADIX_TILE = RADIX_THREADS * RADIX_ITEMS };
+// Elements of a thread where blocks share a row: keys and positions of a tile fit into 48 KiB.
+template <class In> constexpr int radix_items = sizeof(In) == 8 ? 12 : 20;
+typedef uint16 Count;  // of a digit in a tile
 enum : uint32 { COUNT_MASK = (1u << 30) - 1, COUNT_TILE = 1u << 30, COUNT_PREFIX = 2u << 30 };
 
 template <int bytes> struct unsigned_of { typedef uint8 type; };
@@ -109,16 +111,15 @@ __device__ inline uint32 same_digit(int digit) {
   return peers;
 }
 
-// How many elements with this thread's digit lie in the tiles before; publishes those up to here.
+// How many elements with this thread's digit lie in the tiles before. What a tile has is published as
+// soon as it is known, and with those before it once they are.
+__device__ inline void publish_count(volatile uint32 *published, int64 tile, uint32 count) {
+  published[tile * RADIX + threadIdx.x] = (tile == 0 ? COUNT_PREFIX : COUNT_TILE) | count;
+}
 __device__ inline uint32 count_before(volatile uint32 *published, int64 tile, uint32 count) {
-  volatile uint32 *mine = published + tile * RADIX + threadIdx.x;
-  if (tile == 0) {
-    *mine = COUNT_PREFIX | count;
-    return 0;
-  }
-  *mine = COUNT_TILE | count;
+  if (tile == 0) return 0;
   // Several are asked for at once, so that their latencies overlap; then they are taken in order.
-  enum { AHEAD = 8 };
+  enum { AHEAD = 4 };
   uint32 before = 0;
   for (int64 t = tile - 1;; t -= AHEAD) {
     uint32 seen[AHEAD];
@@ -134,7 +135,7 @@ __device__ inline uint32 count_before(volatile uint32 *published, int64 tile, ui
     }
     if (found) break;
   }
-  *mine = COUNT_PREFIX | (before + count);
+  published[tile * RADIX + threadIdx.x] = COUNT_PREFIX | (before + count);
   return before;
 }
 
@@ -142,7 +143,7 @@ __device__ inline uint32 count_before(volatile uint32 *published, int64 tile, ui
 // the digits of each warp are counted in `counts`, which is zero before.
 template <int ITEMS>
 __device__ inline void rank_in_warp(
-    const uint8 (&digits)[ITEMS], int (&ranks)[ITEMS], uint32 (*counts)[RADIX]) {
+    const uint8 (&digits)[ITEMS], int (&ranks)[ITEMS], Count (*counts)[RADIX]) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
 #pragma unroll
   for (int k = 0; k < ITEMS; ++k) {
@@ -151,7 +152,7 @@ __device__ inline void rank_in_warp(
     uint32 before = 0;
     if (lane == leader) {
       before = counts[warp][digits[k]];
-      counts[warp][digits[k]] = before + __popc(peers);
+      counts[warp][digits[k]] = (Count)(before + __popc(peers));
     }
     __syncwarp();
     before = __shfl_sync(0xffffffffu, before, leader);
@@ -159,27 +160,29 @@ __device__ inline void rank_in_warp(
   }
 }
 
-// From counts to where each warp's digits begin in the block; how many there are of digit t, and
-// where it begins.
-__device__ inline uint32 starts_in_block(uint32 (*counts)[RADIX], uint32 &start, uint32 *warps) {
-  const int t = threadIdx.x;
+// From counts to how many of digit t the warps before have; how many there are of it in the block.
+__device__ inline uint32 count_in_block(Count (*counts)[RADIX]) {
   uint32 count = 0;
 #pragma unroll
   for (int w = 0; w < RADIX_WARPS; ++w) {
-    const uint32 here = counts[w][t];
-    counts[w][t] = count;
+    const uint32 here = counts[w][threadIdx.x];
+    counts[w][threadIdx.x] = (Count)count;
     count += here;
   }
-  start = exclusive_digit_sum(count, warps);
-#pragma unroll
-  for (int w = 0; w < RADIX_WARPS; ++w) counts[w][t] += start;
   return count;
+}
+// To where each warp's digits begin in the block; where digit t begins.
+__device__ inline uint32 starts_in_block(Count (*counts)[RADIX], uint32 count, uint32 *warps) {
+  const uint32 start = exclusive_digit_sum(count, warps);
+#pragma unroll
+  for (int w = 0; w < RADIX_WARPS; ++w) counts[w][threadIdx.x] = (Count)(counts[w][threadIdx.x] + start);
+  return start;
 }
 
 // A block sorts a row of at most RADIX_THREADS * ITEMS elements in its shared memory.
 template <class In, bool descending, int ITEMS>
 __device__ inline void radix_row(In *keys_out, int64 *indices, const In *in, int32 n) {
-  __shared__ uint32 counts[RADIX_WARPS][RADIX];
+  __shared__ Count counts[RADIX_WARPS][RADIX];
   __shared__ alignas(16) In keys_shared[RADIX_THREADS * ITEMS];
   __shared__ alignas(4) uint16 places_shared[RADIX_THREADS * ITEMS];
   const int t = threadIdx.x, own = t / 32 * 32 * ITEMS + (t & 31);
@@ -203,9 +206,8 @@ __device__ inline void radix_row(In *keys_out, int64 *indices, const In *in, int
       digits[k] = own + k * 32 < n ? digit_of<In, descending>(keys[k], pass) : RADIX - 1;
     rank_in_warp(digits, ranks, counts);
     __syncthreads();
-    uint32 start;
     // The places are in registers now, and 8-byte keys leave no memory to spare.
-    starts_in_block(counts, start, (uint32 *)places_shared);
+    starts_in_block(counts, count_in_block(counts), (uint32 *)places_shared);
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < ITEMS; ++k) {
@@ -229,66 +231,64 @@ template <class In, bool descending>
 __device__ inline void radix_pass(
     In *keys_out, int32 *positions_out, int64 *indices, const In *in, const int32 *positions,
     int64 n, int32 pass, const uint32 *starts, uint32 *counter, uint32 *published) {
-  __shared__ uint32 counts[RADIX_WARPS][RADIX];
+  enum { ITEMS = radix_items<In>, TILE = RADIX_THREADS * ITEMS };
+  __shared__ Count counts[RADIX_WARPS][RADIX];
   __shared__ uint32 warps[RADIX_WARPS];
   __shared__ uint32 offsets[RADIX];
   __shared__ uint32 taken;
-  __shared__ alignas(16) unsigned char exchange[RADIX_TILE * (sizeof(In) > 4 ? sizeof(In) : 4)];
-  In *const keys_shared = (In *)exchange;
-  int32 *const positions_shared = (int32 *)exchange;
+  __shared__ alignas(16) In keys_shared[TILE];
+  __shared__ alignas(16) int32 positions_shared[TILE];
   const int t = threadIdx.x, lane = t & 31, warp = t / 32;
   if (t == 0) taken = atomicAdd(counter, 1u);
 #pragma unroll
   for (int w = 0; w < RADIX_WARPS; ++w) counts[w][t] = 0;
   __syncthreads();
-  const int64 tile = taken;
-  const int64 base = tile * RADIX_TILE, rest = n - base;
-  const int size = rest < RADIX_TILE ? (int)rest : (int)RADIX_TILE;
-  const int own = warp * 32 * RADIX_ITEMS + lane;  // then every 32nd: order by item, then by lane
+  const int64 tile = taken, base = tile * TILE, rest = n - base;
+  const bool whole = rest >= TILE;
+  const int size = whole ? (int)TILE : (int)rest;
+  const int own = warp * 32 * ITEMS + lane;  // then every 32nd: order by item, then by lane
+  const In *const from = in + base + own;
 
-  In keys[RADIX_ITEMS];
-  uint8 digits[RADIX_ITEMS];
-  int ranks[RADIX_ITEMS];
+  In keys[ITEMS];
 #pragma unroll
-  for (int k = 0; k < RADIX_ITEMS; ++k)
-    if (own + k * 32 < size) keys[k] = in[base + own + k * 32];
+  for (int k = 0; k < ITEMS; ++k)
+    if (whole || own + k * 32 < size) keys[k] = from[k * 32];
+  uint8 digits[ITEMS];
+  int ranks[ITEMS];
 #pragma unroll
-  for (int k = 0; k < RADIX_ITEMS; ++k)  // behind the end the greatest digit, which is not written
-    digits[k] = own + k * 32 < size ? digit_of<In, descending>(keys[k], pass) : RADIX - 1;
+  for (int k = 0; k < ITEMS; ++k)  // behind the end the greatest digit, which is not written
+    digits[k] = whole || own + k * 32 < size ? digit_of<In, descending>(keys[k], pass) : RADIX - 1;
   rank_in_warp(digits, ranks, counts);
   __syncthreads();
-  uint32 start;
-  const uint32 count = starts_in_block(counts, start, warps);
+  const uint32 count = count_in_block(counts);
+  publish_count(published, tile, count);
+  const uint32 start = starts_in_block(counts, count, warps);
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < ITEMS; ++k) {
+    ranks[k] += counts[warp][digits[k]];
+    if (whole || own + k * 32 < size) keys_shared[ranks[k]] = keys[k];
+  }
+  int32 places[ITEMS];
+#pragma unroll
+  for (int k = 0; k < ITEMS; ++k) {
+    places[k] = (int32)base + own + k * 32;
+    if (positions && (whole || own + k * 32 < size)) places[k] = positions[places[k]];
+  }
+#pragma unroll
+  for (int k = 0; k < ITEMS; ++k)
+    if (whole || own + k * 32 < size) positions_shared[ranks[k]] = places[k];
   offsets[t] = starts[pass * RADIX + t] + count_before(published, tile, count) - start;
   __syncthreads();
 
 #pragma unroll
-  for (int k = 0; k < RADIX_ITEMS; ++k) {
-    ranks[k] += counts[warp][digits[k]];
-    if (own + k * 32 < size) keys_shared[ranks[k]] = keys[k];
-  }
-  __syncthreads();
-  uint32 places[RADIX_ITEMS];
-#pragma unroll
-  for (int k = 0; k < RADIX_ITEMS; ++k) {
+  for (int k = 0; k < ITEMS; ++k) {
     const int i = k * RADIX_THREADS + t;
-    if (i >= size) continue;
+    if (!whole && i >= size) continue;
     const In key = keys_shared[i];
-    places[k] = offsets[digit_of<In, descending>(key, pass)] + i;
-    keys_out[places[k]] = key;
-  }
-  __syncthreads();
-#pragma unroll
-  for (int k = 0; k < RADIX_ITEMS; ++k) {
-    const int64 at = base + own + k * 32;
-    if (own + k * 32 < size) positions_shared[ranks[k]] = positions ? positions[at] : (int32)at;
-  }
-  __syncthreads();
-#pragma unroll
-  for (int k = 0; k < RADIX_ITEMS; ++k) {
-    const int i = k * RADIX_THREADS + t;
-    if (i >= size) continue;
-    if (indices) indices[places[k]] = positions_shared[i];
-    else positions_out[places[k]] = positions_shared[i];
+    const uint32 place = offsets[digit_of<In, descending>(key, pass)] + i;
+    keys_out[place] = key;
+    if (indices) indices[place] = positions_shared[i];
+    else positions_out[place] = positions_shared[i];
   }
 }

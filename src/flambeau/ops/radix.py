@@ -14,7 +14,7 @@ __all__ = ["LEAST", "LEAST_OF_A_BLOCK", "MOST", "MOST_OF_A_BLOCK", "sort_row", "
 
 LEAST, MOST = 1 << 13, 1 << 30  # lengths of rows that `sort_row` is for
 LEAST_OF_A_BLOCK, MOST_OF_A_BLOCK = 257, 4096  # and those that `sort_rows` is for
-_RADIX, _TILE = 256, 4096  # RADIX and RADIX_TILE of radix.cuh
+_RADIX = 256  # RADIX of radix.cuh
 _COUNTING_BLOCKS = 1056
 _BLOCKS = 3  # that shall fit on a multiprocessor
 _INT32, _INT64 = _dtype.dtypes["int32"], _dtype.dtypes["int64"]
@@ -85,7 +85,7 @@ def sort_row(
     n, device, itemsize = row.numel(), row.get_device(), row.dtype.itemsize
     passes = itemsize if bits is None else -(-bits // 8)
     source = _source(row.dtype.code, descending)
-    tiles = -(-n // _TILE)
+    tiles = -(-n // (THREADS * (12 if itemsize == 8 else 20)))  # radix_items of radix.cuh
     head = itemsize * (_RADIX + 1)  # digits of all bytes are counted
     state = empty((head + passes * _RADIX * tiles,), dtype=_INT32, device=row.device).zero_()
     counts, counters, published = state[:head], state[itemsize * _RADIX :], state[head:]
