@@ -30,7 +30,7 @@ from flambeau.ops import (
     statistics,
 )
 from flambeau.ops.registry import FUNCTIONS, METHODS, OPS
-from flambeau.runtime import _indexing, _tensor
+from flambeau.runtime import _indexing, _tensor, _views
 from flambeau.runtime._recording import recorded
 from flambeau.runtime._tensor import Tensor
 
@@ -114,7 +114,11 @@ def install() -> None:
     _tensor.install_operators(_OPERATORS)
     _tensor.install_methods(METHODS)
     later.install()
-    compiled: dict[str, Any] = {name: recorded(getattr(Tensor, name)) for name in _RECORDED.split()}
+    answers = _views.short_answers()
+    compiled: dict[str, Any] = {
+        name: recorded(getattr(Tensor, name), short_answer=answers.get(name))
+        for name in _RECORDED.split()
+    }
     for name in _RECORDED_IN_PLACE.split():
         compiled[name] = recorded(getattr(Tensor, name), in_place=True)
     for name in ("T", "mT"):

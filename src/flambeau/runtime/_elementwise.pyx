@@ -46,9 +46,9 @@ cdef extern from "flambeau/runtime/_elementwise.hpp" namespace "flambeau" nogil:
     int vector_width(int widest_bytes)
 
 cdef extern from "flambeau/runtime/_recorded.hpp" namespace "flambeau":
-    object short_answer_capsule(void* answer, Py_ssize_t operands)
+    object short_answer_capsule(void* answer)
 
-ctypedef object (*ShortAnswer)(PyObject* op, PyObject** operands)
+ctypedef object (*ShortAnswer)(PyObject* op, PyObject** operands, Py_ssize_t count)
 
 cdef int _generation = 0                # of promotion rules
 cdef int _driver_generation = 0         # of kernels
@@ -136,14 +136,12 @@ cdef class ElementwiseOp:
 
     def short_answer(self, *, bint in_place=False):
         """For `recorded`: this operation on its operands alone; None where it has others than one or two."""
-        cdef ShortAnswer answer
+        cdef ShortAnswer answer = _answer
         if self.scalars or self.arity > 2:
             return None
-        if self.arity == 1:
-            answer = _answer_in_place if in_place else _answer_unary
-        else:
-            answer = _answer_in_place if in_place else _answer_binary
-        return self, short_answer_capsule(<void*>answer, self.arity)
+        if in_place:
+            answer = _answer_in_place
+        return self, short_answer_capsule(<void*>answer)
 
     def forget(self):
         """Drop what was cached: promotion results and kernels."""
@@ -546,22 +544,18 @@ cdef object _call_unary(object op, object a, Tensor out, bint in_place):
     return call(<ElementwiseOp>op, operands, out, in_place, ())
 
 
-# -- short answers: nothing but operands, and a tensor first ------------------------------------------
+# -- short answers: nothing but operands ----------------------------------------------------------------
 
-cdef object _answer_unary(PyObject* op, PyObject** operands):
-    if not isinstance(<object>operands[0], Tensor):
+cdef object _answer(PyObject* op, PyObject** operands, Py_ssize_t count):
+    if count != (<ElementwiseOp>op).arity or (count == 1 and not isinstance(<object>operands[0], Tensor)):
         return NotImplemented
     return call(<ElementwiseOp>op, operands, None, False, ())
 
 
-cdef object _answer_in_place(PyObject* op, PyObject** operands):
-    if not isinstance(<object>operands[0], Tensor):
+cdef object _answer_in_place(PyObject* op, PyObject** operands, Py_ssize_t count):
+    if count != (<ElementwiseOp>op).arity or not isinstance(<object>operands[0], Tensor):
         return NotImplemented
     return call(<ElementwiseOp>op, operands, <Tensor>operands[0], True, ())
-
-
-cdef object _answer_binary(PyObject* op, PyObject** operands):
-    return call(<ElementwiseOp>op, operands, None, False, ())
 
 
 _tensor.call_binary = _call_binary

@@ -7,19 +7,14 @@
 
 namespace flambeau {
 
-// Answers the most frequent form of a call, a few operands by position, without the function;
-// NotImplemented leaves it to that.
-using ShortAnswer = PyObject *(*)(PyObject *operation, PyObject *const *operands);
+// Answers the most frequent form of a call, `count` operands by position and nothing else, without
+// the function; NotImplemented leaves it to that.
+using ShortAnswer = PyObject *(*)(PyObject *operation, PyObject *const *operands, Py_ssize_t count);
 
-// How modules that have such an answer hand it over: a capsule of this name, with the number of
-// operands as its context.
+// How modules that have such an answer hand it over: a capsule of this name.
 constexpr const char *SHORT_ANSWER = "flambeau.short_answer";
 
-inline PyObject *short_answer_capsule(void *answer, Py_ssize_t operands) {
-  PyObject *capsule = PyCapsule_New(answer, SHORT_ANSWER, nullptr);
-  if (capsule) PyCapsule_SetContext(capsule, reinterpret_cast<void *>(operands));
-  return capsule;
-}
+inline PyObject *short_answer_capsule(void *answer) { return PyCapsule_New(answer, SHORT_ANSWER, nullptr); }
 
 struct Recorded {
   PyObject_HEAD
@@ -27,7 +22,6 @@ struct Recorded {
   vectorcallfunc target;     // the function's own
   PyObject *function;
   ShortAnswer answer;        // null if there is none
-  Py_ssize_t operands;       // that it takes
   PyObject *operation;       // its first argument
   PyObject *rule;            // None until it is looked up
   PyObject *cast;            // the name that autocast knows it by
@@ -108,7 +102,6 @@ inline PyObject *new_recorded(PyObject *function, bool in_place, bool elementwis
   if (!r->target) r->target = (vectorcallfunc)PyObject_Vectorcall;
   r->function = Py_NewRef(function);
   r->answer = nullptr;
-  r->operands = 0;
   r->operation = Py_NewRef(Py_None);
   r->rule = Py_NewRef(Py_None);
   r->cast = Py_NewRef(Py_None);
@@ -130,7 +123,6 @@ inline int set_recorded_answer(PyObject *self, PyObject *operation, PyObject *ca
   void *answer = PyCapsule_GetPointer(capsule, SHORT_ANSWER);
   if (!answer) return -1;
   r->answer = reinterpret_cast<ShortAnswer>(answer);
-  r->operands = reinterpret_cast<Py_ssize_t>(PyCapsule_GetContext(capsule));
   Py_XSETREF(r->operation, Py_NewRef(operation));
   return 0;
 }
@@ -142,8 +134,8 @@ inline void set_recorded_cast(PyObject *self, PyObject *name) {
 inline PyObject *recorded_pass(PyObject *self, PyObject *const *args, size_t nargsf,
                                PyObject *names) {
   Recorded *r = (Recorded *)self;
-  if (r->answer && !names && PyVectorcall_NARGS(nargsf) == r->operands) {
-    PyObject *result = r->answer(r->operation, args);
+  if (r->answer && !names) {
+    PyObject *result = r->answer(r->operation, args, PyVectorcall_NARGS(nargsf));
     if (result != Py_NotImplemented) return result;
     Py_DECREF(result);
   }

@@ -43,9 +43,9 @@ cdef extern from "flambeau/runtime/scalar_type.hpp" namespace "flambeau" nogil:
     const int UInt8
 
 cdef extern from "flambeau/runtime/_recorded.hpp" namespace "flambeau":
-    object short_answer_capsule(void* answer, Py_ssize_t operands)
+    object short_answer_capsule(void* answer)
 
-ctypedef object (*ShortAnswer)(PyObject* op, PyObject** operands)
+ctypedef object (*ShortAnswer)(PyObject* op, PyObject** operands, Py_ssize_t count)
 
 _VARIANTS = ("per_thread", "per_warp", "per_block", "partials")
 
@@ -100,14 +100,14 @@ cdef class ReductionOp:
 
     def short_answer(self):
         """For `recorded`: the sum of all elements of a CUDA tensor, of integers as int64."""
-        return self, short_answer_capsule(<void*><ShortAnswer>_answer_total, 1)
+        return self, short_answer_capsule(<void*><ShortAnswer>_answer_total)
 
 
-cdef object _answer_total(PyObject* op, PyObject** operands):
+cdef object _answer_total(PyObject* op, PyObject** operands, Py_ssize_t count):
     cdef bint reduced[64]
     cdef Tensor input, out
     cdef int d, code
-    if type(<object>operands[0]) is not Tensor or _launch.observed:
+    if count != 1 or type(<object>operands[0]) is not Tensor or _launch.observed:
         return NotImplemented
     input = <Tensor>operands[0]
     if input.device_index < 0:
