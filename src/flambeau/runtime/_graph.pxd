@@ -14,6 +14,7 @@ cdef extern from "flambeau/runtime/graph_pool.hpp" namespace "flambeau" nogil:
 # A generator that kernels of the graph read from two cells.
 cdef class CapturedGenerator:
     cdef PhiloxState state
+    cdef int device
     cdef uint64_t total                 # by how much a replay advances the offset
 
 # A conditional node's body, while it is captured.
@@ -44,9 +45,10 @@ cdef class CapturedGraph:
     cdef list shared_pools              # entered by use_mem_pool during the capture
     cdef list pool_devices              # on which it is a user of its pools
     cdef list kept                      # pinned tensors that it copies from or to
+    cdef list functions                 # of the host, that it calls
     cdef list generators                # CapturedGenerator
-    cdef object cells                   # device memory of the generators' seeds and offsets
-    cdef CUstream last_stream           # of the newest replay with random numbers
+    cdef dict cells                     # device -> memory of its generators' seeds and offsets
+    cdef CUstream last_stream           # of the newest replay with random numbers or host functions
     cdef CUevent last_launch            # after that; null: none
     cdef object __weakref__
     cdef int replay_plainly(self) except -1

@@ -27,6 +27,7 @@ cdef enum:
     AUTO_FREE_ON_LAUNCH = 1
     USE_NODE_PRIORITY = 8
     DISABLE_TIMING = 2
+    NOT_READY = 600
     CELL_BYTES = 16                     # of a generator: seed and offset
     MOST_GENERATORS = 16                # that one graph can draw from
 
@@ -35,6 +36,7 @@ cdef bint replay_hooks = False          # somebody wants to hear of all graphs' 
 cdef list _capturing = []               # graphs whose capture is under way, the newest last
 cdef object _close_bodies = None        # of a capture that ends with bodies open
 cdef list _leftovers = []               # (kind, handle, epoch): to destroy when no capture is under way
+cdef list _running = []                 # (event, host functions that may be called before it, epoch)
 
 
 # -- what must wait for the end of all captures ----------------------------------------------------
@@ -64,6 +66,24 @@ cdef int destroy_leftovers() except -1:
             driver.GraphDestroy(<CUgraph>handle)
         else:
             driver.EventDestroy(<CUevent>handle)
+    if _running and not _state.captures:
+        let_functions_go()
+    return 0
+
+
+cdef int let_functions_go() except -1:
+    """Drop the host functions of graphs that are gone, once their last replays are done."""
+    cdef int mode = 2                   # relaxed: another library may be capturing
+    cdef CUevent event
+    driver.ThreadExchangeStreamCaptureMode(&mode)
+    for entry in list(_running):
+        event = <CUevent><uintptr_t>entry[0]
+        if entry[2] == _state.epoch:
+            if driver.EventQuery(event) == NOT_READY:
+                continue
+            driver.EventDestroy(event)
+        _running.remove(entry)
+    driver.ThreadExchangeStreamCaptureMode(&mode)
     return 0
 
 
@@ -76,6 +96,7 @@ def forget():
     """Every handle is void."""
     _capturing.clear()
     _leftovers.clear()
+    _running.clear()
     capture_report.forget()
 
 
@@ -122,6 +143,19 @@ def keep(tensor):
         graph.kept.append(tensor)
 
 
+def keep_function(uintptr_t stream, function):
+    """A captured stream is to call a host function: its graph holds it as long as it may be replayed.
+
+    False if no graph here captures the stream.
+    """
+    cdef CapturedGraph graph
+    for graph in _capturing:
+        if is_part(graph, <CUstream>stream):
+            graph.functions.append(function)
+            return True
+    return False
+
+
 def note_pool(int device, pool_id):
     """A thread takes memory from a pool: the capture that it is in, if any, becomes a user of it."""
     cdef CapturedGraph graph = currently_capturing() if _state.captures else None
@@ -149,7 +183,8 @@ def join_generator(Generator generator not None):
     cdef CapturedGraph graph
     cdef CapturedGenerator joined
     cdef uint64_t address
-    cdef CUstream stream = _state.thread_state().streams[generator.device.index]
+    cdef int device = generator.device.index
+    cdef CUstream stream = _state.thread_state().streams[device]
     for graph in _capturing:
         if graph.bodies and generator.philox is not None and is_part(graph, stream):
             raise RuntimeError(
@@ -159,14 +194,22 @@ def join_generator(Generator generator not None):
             continue
         if len(graph.generators) == MOST_GENERATORS:
             raise RuntimeError(f"a graph can draw from at most {MOST_GENERATORS} generators")
-        if graph.cells is None:
-            graph.cells = _allocator.allocate(
-                CELL_BYTES * MOST_GENERATORS, graph.device, <uintptr_t>graph.stream)
-        address = graph.cells.address + CELL_BYTES * <uint64_t>len(graph.generators)
+        if device not in graph.cells:       # its kernels read them, so they are where it is
+            graph.cells[device] = _allocator.allocate(CELL_BYTES * MOST_GENERATORS, device, <uintptr_t>stream)
+        address = graph.cells[device].address + CELL_BYTES * <uint64_t>generators_on(graph, device)
         joined = CapturedGenerator.__new__(CapturedGenerator)
+        joined.device = device
         joined.state = generator.philox
         joined.state.cells = PhiloxArguments(address, address + 8, 0, 1)
         graph.generators.append(joined)
+
+
+cdef int generators_on(CapturedGraph graph, int device) noexcept:
+    cdef CapturedGenerator joined
+    cdef int count = 0
+    for joined in graph.generators:
+        count += joined.device == device
+    return count
 
 
 cdef int release_generators(CapturedGraph graph) noexcept:
@@ -178,22 +221,25 @@ cdef int release_generators(CapturedGraph graph) noexcept:
 
 
 cdef int write_cells(CapturedGraph graph, CUstream stream) except -1:
-    """Give the next launch its seeds and offsets, in one small copy, and advance the generators."""
+    """Give the next launch its seeds and offsets, in a small copy a device, and advance the generators."""
     cdef uint64_t values[2 * MOST_GENERATORS]
     cdef CapturedGenerator joined
-    cdef CUdeviceptr cells = graph.cells.address
+    cdef CUdeviceptr cells
     cdef CUresult status
-    cdef size_t bytes = CELL_BYTES * <size_t>len(graph.generators)
-    cdef int i = 0
+    cdef int i, device
     if graph.last_launch != NULL and graph.last_stream != stream:
         check(driver.StreamWaitEvent(stream, graph.last_launch, 0))
-    for joined in graph.generators:
-        values[i] = joined.state.seed
-        values[i + 1] = joined.state.offset
-        i += 2
-    with nogil:  # the driver copies so few bytes of pageable memory before it returns
-        status = driver.MemcpyHtoDAsync(cells, values, bytes, stream)
-    check(status)
+    for device, allocation in graph.cells.items():
+        cells = allocation.address
+        i = 0
+        for joined in graph.generators:
+            if joined.device == device:
+                values[i] = joined.state.seed
+                values[i + 1] = joined.state.offset
+                i += 2
+        with nogil:  # the driver copies so few bytes of pageable memory before it returns
+            status = driver.MemcpyHtoDAsync(cells, values, i * sizeof(uint64_t), stream)
+        check(status)
     for joined in graph.generators:
         joined.state.offset += joined.total
     return 0
@@ -225,8 +271,10 @@ cdef class CapturedGraph:
         self.device = -1
         self.made_in = _state.epoch
         self.generators = []
+        self.cells = {}
         self.bodies = []
         self.kept = []
+        self.functions = []
         self.shared_pools = []
         self.pool_devices = []
 
@@ -376,7 +424,7 @@ cdef class CapturedGraph:
         check(status)
         discard("exec", <uintptr_t>self.exec_, self.made_in)
         self.exec_ = made
-        self.plain = not self.generators
+        self.plain = not self.generators and not self.functions
 
     def replay(self):
         """replay()\n--\n
@@ -428,7 +476,7 @@ cdef class CapturedGraph:
         if self.generators:
             write_cells(self, stream)
         _launch.launch_graph(self.exec_, stream)
-        if self.generators:
+        if self.generators or self.functions:
             mark_launch(self, stream)
         if _launch.observed:
             tell_launch(self)
@@ -443,6 +491,9 @@ cdef class CapturedGraph:
         if _launch.observed and self.captured:
             from flambeau.runtime import observers
             observers.notify("graph_release", self.filter.id)
+        if self.functions and self.last_launch != NULL and self.made_in == _state.epoch:
+            _running.append((<uintptr_t>self.last_launch, self.functions, self.made_in))
+            self.last_launch = NULL
         discard("exec", <uintptr_t>self.exec_, self.made_in, later)
         discard("graph", <uintptr_t>self.template_, self.made_in, later)
         discard("event", <uintptr_t>self.last_launch, self.made_in, later)
@@ -456,7 +507,8 @@ cdef class CapturedGraph:
     cdef int forget_work(self) except -1:
         self.generators = []
         self.kept = []
-        self.cells = None
+        self.functions = []
+        self.cells = {}
         return 0
 
     # -- what it is --------------------------------------------------------------------------------

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flambeau.driver import _table, errors
+from flambeau.driver import errors
 
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["Report", "begin", "end", "forget", "note_fork", "note_uncaptured", "place"]
+__all__ = ["Report", "begin", "end", "forget", "note", "note_fork", "note_uncaptured", "place"]
 
 _PACKAGE = str(Path(__file__).parents[1]) + "/"
 _FIRST, _LAST, _INVALIDATED, _UNJOINED = 900, 908, 901, 904
@@ -71,7 +71,6 @@ def begin(name: str, is_broken: object) -> Report:
     """Start to watch a capture; `is_broken()` tells whether the driver gave it up."""
     report = Report(name, place(), is_broken)
     _reports.append(report)
-    _table.set_capture_reporter(_note)
     return report
 
 
@@ -125,7 +124,7 @@ def _expression(frame: FrameType) -> str:
     return source[column:end_column].decode(errors="replace")
 
 
-def _note(status: int, detail: str | None) -> Exception:
+def note(status: int, detail: str | None) -> Exception:
     """Make the error of a call that a capture forbids, and remember it if it is the first."""
     lines = [detail or _ADVICE.get(status, "")]
     lines.append(f"The call: {place()}, on thread {threading.current_thread().name}.")

@@ -127,12 +127,21 @@ def forget() -> None:
         hook()
 
 
+def _report_capture(status: int, detail: str | None) -> Exception:
+    """Say of a call that a stream's capture forbids where it was; another library's as well."""
+    from flambeau.runtime import capture_report
+
+    return capture_report.note(status, detail)
+
+
 def _start_driver() -> None:
     from flambeau import driver
+    from flambeau.driver import _table
     from flambeau.runtime import _allocator_settings
 
     _allocator_settings.prepare()
     driver.current()
+    _table.set_capture_reporter(_report_capture)
     if _state.start() == 0:
         raise DriverNotFoundError(
             "No CUDA GPUs are available. The driver works but shows no device: see whether "
