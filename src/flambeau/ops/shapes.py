@@ -338,9 +338,12 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
 
 def _triangle(input: Tensor, diagonal: int, lower: bool) -> Tensor:
     from flambeau.ops.sequences import arange
+    from flambeau.ops.triangles import triangle as on_device
 
     if input.ndim < 2:
         raise RuntimeError("tril and triu: input tensor must have at least 2 dimensions")
+    if input.is_cuda:
+        return on_device(input, diagonal, lower)
     rows = arange(input.shape[-2], device=input.device).unsqueeze(1) + diagonal
     columns = arange(input.shape[-1], device=input.device)
     keep = columns <= rows if lower else columns >= rows
@@ -360,14 +363,22 @@ def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tens
     return store_out(_triangle(input, diagonal, False), out)
 
 
+def _triangle_(self: Tensor, diagonal: int, lower: bool) -> Tensor:
+    from flambeau.ops.triangles import triangle as on_device
+
+    if self.is_cuda and self.ndim >= 2 and self.is_contiguous():
+        return on_device(self, diagonal, lower, out=self)
+    return self.copy_(_triangle(self, diagonal, lower))
+
+
 def _tril_(self: Tensor, diagonal: int = 0) -> Tensor:
     """Set what is above a diagonal to 0 and return this tensor."""
-    return self.copy_(tril(self, diagonal))
+    return _triangle_(self, diagonal, True)
 
 
 def _triu_(self: Tensor, diagonal: int = 0) -> Tensor:
     """Set what is below a diagonal to 0 and return this tensor."""
-    return self.copy_(triu(self, diagonal))
+    return _triangle_(self, diagonal, False)
 
 
 inplace_method("tril_", _tril_)
