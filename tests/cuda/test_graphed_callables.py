@@ -139,3 +139,76 @@ def test_differentiated_once(gpu: Any) -> None:
     (first,) = torch.autograd.grad((graphed(x) ** 2).sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first.sum().backward()
+
+
+class Parts(torch.nn.Module):
+    """A net whose middle asks for a value, which no capture can."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Sequential(torch.nn.Linear(6, 8, device="cuda"), torch.nn.Tanh())
+        self.last = torch.nn.Linear(8, 2, device="cuda")
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        if x.sum().item() > 0:
+            x = x * 2
+        return self.last(x)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_a_net_captured_in_part_trains_as_an_eager_one(gpu: Any, schedule: Any, half: bool) -> None:
+    torch.manual_seed(2)
+    net, twin = Parts(), Parts()
+    twin.load_state_dict(net.state_dict())
+    cast = {"device_type": "cuda", "enabled": half, "cache_enabled": False}
+    with torch.autocast(**cast):
+        net.first, net.last = torch.cuda.make_graphed_callables(
+            (net.first, net.last),
+            (
+                (torch.randn(4, 6, device="cuda"),),
+                (torch.randn(4, 8, device="cuda", requires_grad=True),),
+            ),
+        )
+    data = torch.randn(5, 4, 6, device="cuda")
+    losses: list[list[float]] = []
+    for model in (net, twin):
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+        scaler = torch.amp.GradScaler("cuda", enabled=half, init_scale=64.0)
+        losses.append([])
+        for batch in data:
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast(**cast):
+                loss = (model(batch).float() - 1).square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            losses[-1].append(loss.item())
+    assert losses[0] == losses[1]
+    assert losses[0][-1] < losses[0][0]
+    for one, other in zip(net.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_pool_and_annotations(gpu: Any) -> None:
+    pool = torch.cuda.graph_pool_handle()
+    marks = torch.cuda.graph_annotations
+
+    def work(a: Any) -> Any:
+        with marks.mark_kernels("square"):
+            return (a * a).sum()
+
+    sample = torch.ones(4, device="cuda", requires_grad=True)
+    graphed = torch.cuda.make_graphed_callables(
+        work, (sample,), pool=pool, capture_error_mode="thread_local", enable_annotations=True
+    )
+    assert any(
+        tuple(segment["segment_pool_id"]) == pool for segment in torch.cuda.memory_snapshot()
+    )
+    if marks.is_available():
+        found = [entry[0] for entry in marks.get_kernel_annotations().values()]
+        assert {"name": "square"} in found
+        assert {"name": "square", "autograd_phase": "backward"} in found
+    x = torch.full((4,), 3.0, device="cuda", requires_grad=True)
+    graphed(x).backward()
+    assert x.grad.tolist() == [6.0] * 4
