@@ -84,7 +84,8 @@ ASKING = (
     re.compile(r"flambeau\.driver\.(virtual|nvidia)"),
     re.compile(r"from flambeau\.driver import .*(virtual|nvidia)"),
 )
-KNOWS_DRIVERS = {PACKAGE / "virtual.py"}
+# The face of virtual GPUs, and what has their checks on in a run of pytest.
+KNOWS_DRIVERS = {PACKAGE / "virtual.py", PACKAGE / "testing" / "_checking.py"}
 # The command line tells people what they have; it decides nothing by it.
 TELLS_PEOPLE = PACKAGE / "cli"
 

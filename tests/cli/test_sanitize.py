@@ -20,13 +20,13 @@ with torch.cuda.stream(torch.cuda.Stream()):
 REPORT = "CSAN detected a possible data race"
 
 
-def run(option: str, code: str) -> subprocess.CompletedProcess[str]:
+def run(option: str, code: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "flambeau", "run", "--virtual=h200", option, "-c", code],
         capture_output=True,
         text=True,
         check=False,
-        env={k: v for k, v in os.environ.items() if k != "TORCH_CUDA_SANITIZER"},
+        env={k: v for k, v in os.environ.items() if k != "TORCH_CUDA_SANITIZER"} | more,
         timeout=120,
     )
 
@@ -74,6 +74,14 @@ def test_children_are_watched_too() -> None:
     done = run("--sanitize", child)
     assert done.returncode == 1
     assert REPORT in done.stderr
+
+
+@pytest.mark.unchecked("has a check of its own")
+def test_checks_and_the_sanitizer_both_report() -> None:
+    done = run("--sanitize=collect", RACE, FLAMBEAU_CHECK="race")
+    assert done.returncode == 3
+    assert "flambeau run: the stream sanitizer found 1 race\n" in done.stderr
+    assert "flambeau: checks found 1 problem: 1 of race" in done.stderr
 
 
 def test_modes() -> None:

@@ -139,7 +139,7 @@ def test_copies_between_all_places(
     gpus(2 if "cuda:1" in (here, there) else 1)
     values = np.arange(20).reshape(4, 5)
     tensor = ORDERS[from_order](from_array(values, source).to(here))
-    into = ORDERS[to_order](torch.empty(4, 5, dtype=named(target), device=there))
+    into = ORDERS[to_order](torch.zeros(4, 5, dtype=named(target), device=there))
     assert into.copy_(tensor, non_blocking) is into
     torch.cuda.synchronize(torch.device(here) if here != "cpu" else None)
     assert into.tolist() == values.tolist()
@@ -178,7 +178,7 @@ def test_to_returns_the_tensor_itself_if_nothing_changes() -> None:
 
 
 def test_type() -> None:
-    tensor = torch.empty(2, device="cuda")
+    tensor = torch.zeros(2, device="cuda")
     assert tensor.type() == "torch.cuda.FloatTensor"
     assert tensor.type("torch.LongTensor").type() == "torch.LongTensor"
     assert tensor.type(torch.half).type() == "torch.cuda.HalfTensor"

@@ -189,6 +189,7 @@ def test_schedules(project: Callable[..., Run]) -> None:
     assert run.counts["passed"] == 4, run.text
 
 
+@pytest.mark.unchecked("checks find the missing wait under each order")
 def test_a_missing_wait_shows(project: Callable[..., Run]) -> None:
     run = project(
         """

@@ -90,11 +90,9 @@ def main(arguments: Sequence[str]) -> None:
         execute.run(request.kind, request.target, request.arguments)
     except SystemExit as end:
         if end.code in (None, 0):
-            report_checks()
-            report_races()
+            report_findings()
         raise
-    report_checks()
-    report_races()
+    report_findings()
 
 
 def switch_on_sanitizer(mode: str) -> None:
@@ -105,31 +103,36 @@ def switch_on_sanitizer(mode: str) -> None:
     _sanitizer.enable_from_environment()
 
 
-def report_races() -> None:
-    """If the stream sanitizer found something, end the process with `CHECKS_FAILED`."""
+def report_findings() -> None:
+    """Say what the stream sanitizer and checks found, and end with `CHECKS_FAILED` if they did.
+
+    Only for programs that ended well: others have a status of their own, and what checks found is
+    written when the driver shuts down.
+    """
+    if report_races() + report_checks():
+        raise SystemExit(CHECKS_FAILED)
+
+
+def report_races() -> int:
+    """How many races the stream sanitizer found; it has told of each already."""
     sanitizer = sys.modules.get("flambeau.cuda._sanitizer")
     count = 0 if sanitizer is None else len(sanitizer.cuda_sanitizer.errors)
     if count:
         races = "race" if count == 1 else "races"
         print(f"flambeau run: the stream sanitizer found {count} {races}", file=sys.stderr)
-        raise SystemExit(CHECKS_FAILED)
+    return count
 
 
-def report_checks() -> None:
-    """If checks were on and found something, say what, and end the process with `CHECKS_FAILED`.
-
-    Only for programs that ended well: others have a status of their own, and what was found is
-    written when the driver shuts down.
-    """
+def report_checks() -> int:
+    """Say what checks found; how many things."""
     from flambeau import driver
     from flambeau.driver.virtual.driver import VirtualDriver
 
     if not os.environ.get("FLAMBEAU_CHECK") or not isinstance(driver.peek(), VirtualDriver):
-        return
+        return 0
     from flambeau.driver.virtual import checks
 
-    if checks.print_summary():
-        raise SystemExit(CHECKS_FAILED)
+    return checks.print_summary()
 
 
 def fail(message: str) -> NoReturn:

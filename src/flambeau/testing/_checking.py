@@ -112,11 +112,13 @@ def judge(node: pytest.Item) -> None:
 
 
 def _names_on() -> set[str]:
-    """Which checks are on."""
+    """Which checks are on, here or in new child processes."""
     machine = _machine()
     bits = machine.checks() if machine is not None else 0
-    if not bits:
+    wanted = os.environ.get(_ON, "")
+    if not bits and not wanted:
         return set()
-    from flambeau.driver.virtual.config import CHECKS
+    from flambeau.driver.virtual import config
 
-    return {name for bit, name in enumerate(CHECKS) if bits >> bit & 1}
+    bits |= config.parse_checks(wanted)
+    return {name for bit, name in enumerate(config.CHECKS) if bits >> bit & 1}

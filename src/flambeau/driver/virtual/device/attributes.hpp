@@ -48,7 +48,7 @@ inline bool device_attribute(const Model &m, int ordinal, int attribute, int *va
     case 83: *value = 1; return true;                            // managed memory
     case 84: *value = 0; return true;                            // multi-GPU board
     case 85: *value = ordinal; return true;                      // its board group
-    case 86: *value = m.nvlink; return true;                     // host native atomics
+    case 86: *value = 0; return true;                            // host native atomics: PCIe has none
     case 87: *value = 64; return true;                           // single to double ratio
     case 88: *value = 0; return true;                            // pageable memory access
     case 89: *value = 0; return true;                            // concurrent managed access
