@@ -38,6 +38,18 @@ def test_lu(batch: Any, dtype: str, device: str) -> None:
         assert np.all(np.tril(upper, -1) == 0)
 
 
+def test_lu_does_not_wait(gpu: Any) -> None:
+    a = matrix("float32", 2, 100, 70)
+    x = tensor_of(a, gpu)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        parts = torch.linalg.lu(x)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    p, lower, upper = _arrays(parts)
+    assert_near(p @ lower @ upper, a)
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_lu_without_exchanges(dtype: str, device: str) -> None:

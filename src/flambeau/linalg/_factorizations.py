@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from flambeau.linalg import _gradients as gradients
 from flambeau.linalg import _matrices as matrices
 from flambeau.linalg import return_types
-from flambeau.ops.common import new_like, store_out
+from flambeau.ops.common import kernel, new_like, store_out
 from flambeau.ops.custom_gradient import refuse_gradients, with_gradient
 from flambeau.ops.sequences import arange
+from flambeau.runtime import _dtype
 
 if TYPE_CHECKING:
     from flambeau.runtime._tensor import Tensor
@@ -24,6 +26,7 @@ __all__ = [
     "lu_solve",
 ]
 
+_INT64 = _dtype.dtypes["int64"]
 _ZERO_PIVOT = (
     "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. If you "
     "still want to perform the factorization, consider calling linalg.lu(A, pivot) or "
@@ -143,32 +146,42 @@ def lu_factor(A: Tensor, *, pivot: bool = True, out: Any = None) -> return_types
     return return_types.linalg_lu_factor(*stored)
 
 
-def permutation(pivots: Tensor, rows: int) -> Tensor:
-    """The permutation matrices of row exchanges, as int64 (*, rows): row i of P holds its 1 there.
+_ORDER_SOURCE = """#include "pivots.cuh"
+FLAMBEAU_KERNEL(PIVOT_THREADS)
+order_of(int64 *orders, const int32 *exchanges, int64 rows, int64 k) {
+  FLAMBEAU_GRID_WAIT();
+  order_of_rows(orders, exchanges, rows, k);
+}
+"""
 
-    Waits for the device: exchanges are applied one after the other, on the host.
-    """
+
+def permutation(pivots: Tensor, rows: int) -> Tensor:
+    """The permutations of row exchanges, as int64 (*, rows): row i of P holds its 1 there."""
+    if pivots.is_cuda:
+        orders = new_like(pivots, (*pivots.shape[:-1], rows), _INT64)
+        if orders.numel():
+            made = kernel(_ORDER_SOURCE, "order_of", "PRqq", pivots.get_device())
+            grid = (orders.numel() // rows, 1, 1)
+            exchanges = pivots.contiguous()
+            made(
+                pivots.get_device(), grid, (32, 1, 1), 0, orders, exchanges, rows, pivots.shape[-1]
+            )
+        return orders
     from flambeau.ops.creation import tensor
 
     lists = pivots.reshape(-1, pivots.shape[-1]).tolist() if pivots.numel() else []
-    orders = []
-    for exchanges in lists:
+    orders_of_host = []
+    for exchanges_of_one in lists:
         order = list(range(rows))
-        for i, other in enumerate(exchanges):
+        for i, other in enumerate(exchanges_of_one):
             order[i], order[other - 1] = order[other - 1], order[i]
-        orders.append(order)
-    made = tensor(orders or [list(range(rows))] * _count(pivots), device=pivots.device)
-    return made.reshape(*pivots.shape[:-1], rows)
-
-
-def _count(pivots: Tensor) -> int:
-    from math import prod
-
-    return prod(pivots.shape[:-1])
+        orders_of_host.append(order)
+    filled = tensor(orders_of_host or [list(range(rows))] * prod(pivots.shape[:-1]))
+    return filled.reshape(*pivots.shape[:-1], rows)
 
 
 def permutation_matrix(a: Tensor, pivots: Tensor) -> Tensor:
-    """P of ``P @ L @ U``, of the dtype of the matrices. Waits for the device."""
+    """P of ``P @ L @ U``, of the dtype of the matrices."""
     m = a.shape[-2]
     rows = new_like(a, (*a.shape[:-2], m, m)).fill_(0)
     rows.scatter_(-1, permutation(pivots, m).unsqueeze(-1), 1)
@@ -185,7 +198,7 @@ def unpack(packed: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def lu(A: Tensor, *, pivot: bool = True, out: Any = None) -> return_types.linalg_lu:
-    """Factor matrices into ``P @ L @ U``. Waits for the device.
+    """Factor matrices into ``P @ L @ U``.
 
     Parameters
     ----------
@@ -320,7 +333,7 @@ def _lower(a: Tensor) -> tuple[Tensor, Tensor]:
                 False,
             )
             call.tell("cholesky", (packed,), (packed, info))
-    return packed.mT.tril(), info
+    return packed.triu_().mT, info
 
 
 def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Tensor:
