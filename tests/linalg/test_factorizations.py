@@ -38,6 +38,7 @@ def test_lu(batch: Any, dtype: str, device: str) -> None:
         assert np.all(np.tril(upper, -1) == 0)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_lu_does_not_wait(gpu: Any) -> None:
     a = matrix("float32", 2, 100, 70)
     x = tensor_of(a, gpu)
