@@ -38,6 +38,15 @@ def test_lookup_and_its_gradient(dtype: str, features: int, gpu: Any) -> None:
             np.testing.assert_allclose(array_of(grad), expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("features", [2_052, 1_301])
+def test_rows_that_are_copied_in_pieces(features: int, gpu: Any) -> None:
+    random = np.random.default_rng(features)
+    table = random.normal(size=(7, features)).astype(np.float32)
+    numbers = random.integers(0, 7, 13)
+    found = ops.forward(tensor_of(table, gpu), tensor_of(numbers, gpu))
+    np.testing.assert_array_equal(array_of(found), table[numbers])
+
+
 def test_options(gpu: Any) -> None:
     table = torch.tensor([[3.0, 4.0], [0.3, 0.4], [6.0, 8.0]], device=gpu)
     found = F.embedding(torch.tensor([0, 1], device=gpu, dtype=torch.int32), table, max_norm=1.0)

@@ -6,7 +6,9 @@
 extern "C" __device__ void __assertfail(
     const char *condition, const char *file, unsigned line, const char *function, size_t char_size);
 
-// A row of threads copies a row of the table, V elements at a time.
+// A row of threads copies a piece of a row of the table, packs of V elements. The first piece of all
+// rows comes before the second, so that of a large table a slice is in use at a time, which the cache holds.
+enum { EMBEDDING_PACKS = 4 };  // of a thread
 template <int V, class T, class Index>
 __device__ inline void embedding_forward(
     T *out, const T *table, const Index *indices, int64 count, int64 rows, int64 features) {
@@ -17,9 +19,18 @@ __device__ inline void embedding_forward(
     __assertfail("0 <= index && index < num_embeddings: index out of range in self", "embedding.cuh", __LINE__,
                  "embedding_forward", 1);
   out += i * features, table += at * features;
-#pragma unroll 4
-  for (int64 p = threadIdx.x * V; p < features; p += blockDim.x * V)
-    *(Vector<T, V> *)(out + p) = pack_at<V>(table, p);
+  const int64 step = blockDim.x * V;
+#pragma unroll 1
+  for (int64 first = blockIdx.y * EMBEDDING_PACKS * step + threadIdx.x * V; first < features;
+       first += gridDim.y * EMBEDDING_PACKS * step) {
+    Vector<T, V> packs[EMBEDDING_PACKS];
+#pragma unroll
+    for (int p = 0; p < EMBEDDING_PACKS; ++p)
+      if (first + p * step < features) packs[p] = pack_at<V>(table, first + p * step);
+#pragma unroll
+    for (int p = 0; p < EMBEDDING_PACKS; ++p)
+      if (first + p * step < features) *(Vector<T, V> *)(out + first + p * step) = packs[p];
+  }
 }
 
 // `sorted` are the indices in order and `places` where they stood. The first of equal ones adds up

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["backward", "embedding", "forward", "linear", "renormalize"]
 
 _INT32 = _dtype.dtypes["int32"]
+_PACKS = 4  # EMBEDDING_PACKS of embedding.cuh
+_ACROSS = 64  # threads beside each other that copy a row
+_MOST_PIECES = 65535  # of a grid's second dimension
 
 
 def _check(weight: Tensor, indices: Tensor) -> None:
@@ -78,8 +81,9 @@ FLAMBEAU_KERNEL({THREADS}) lookup(
 """
         made = kernel(source, "lookup", "PRRqqq", weight.get_device())
         count = indices.numel()
-        across = min(THREADS, 1 << max(0, features // width - 1).bit_length())
-        grid = (-(-count * across // THREADS), 1, 1)
+        packs = -(-features // width)
+        across = min(_ACROSS, 1 << (-(-packs // _PACKS) - 1).bit_length())
+        grid = (-(-count * across // THREADS), min(-(-packs // (_PACKS * across)), _MOST_PIECES), 1)
         made(
             weight.get_device(), grid, (across, THREADS // across, 1), 0, out, table,
             indices.contiguous(), count, rows, features,
