@@ -274,12 +274,13 @@ __device__ inline void scan_single(
   }
   const State part = part_before<Op>(totals, tile, warp);
   if (lane == 0) parts[warp] = part;
-  if (threadIdx.x == SCAN_THREADS - 1 && tile >= SCAN_GROUP) {
-    while (!groups.read(tile / SCAN_GROUP, base)) {}
+  if (threadIdx.x == SCAN_THREADS - 1) {
+    if (tile >= SCAN_GROUP)
+      while (!groups.read(tile / SCAN_GROUP, base)) {}
     parts[SCAN_WARPS] = base;
   }
   __syncthreads();
-  if (tile >= SCAN_GROUP) base = parts[SCAN_WARPS];
+  base = parts[SCAN_WARPS];
 #pragma unroll
   for (int w = 0; w < SCAN_WARPS; ++w) base = Op::join(base, parts[w]);
   if (threadIdx.x == 0 && tile % SCAN_GROUP == SCAN_GROUP - 1)
