@@ -30,10 +30,10 @@ def polling(gpu: torch.device, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         "supports",
         lambda self, feature: feature == "visible_writes" or supports(self, feature),
     )
-    _copy._forget_staging()
+    _copy._forget_handles()
     yield
     monkeypatch.undo()
-    _copy._forget_staging()
+    _copy._forget_handles()
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,8 @@ cdef int polling = -1                   # whether the host sees what a device wr
 cdef Tensor _NOTHING = Tensor.__new__(Tensor)     # stands for host memory that is no tensor's
 
 
-def _forget_staging():
-    """Drop the staging buffers: their handles became void."""
+def _forget_handles():
+    """Every handle is void: drop staging buffers and polled reads, and ask again whether to poll."""
     global polling
     for device in range(64):
         staging_of(device).forget()
@@ -63,7 +63,7 @@ def _forget_staging():
     polling = -1
 
 
-lazy_init.on_forget(_forget_staging)
+lazy_init.on_forget(_forget_handles)
 
 cdef enum:
     EVENT_DISABLE_TIMING = 2

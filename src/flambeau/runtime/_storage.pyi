@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from flambeau.runtime._device import device
@@ -7,9 +7,18 @@ from flambeau.runtime._tensor import Tensor
 from flambeau.runtime.typed_storage import TypedStorage
 
 class UntypedStorage:
-    """The bytes behind one or more tensors. ``Tensor.untyped_storage()`` gives it."""
+    """The bytes behind one or more tensors, as ``Tensor.untyped_storage()`` gives them, or new bytes.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    Parameters
+    ----------
+    contents
+        How many bytes, which are not cleared; or a sequence of integers, of which each gives its
+        lowest byte.
+    device
+        Where; the default device if left out.
+    """
+
+    def __init__(self, contents: int | Iterable[int] = 0, *, device: object = None) -> None: ...
     def data_ptr(self) -> int:
         """The address of the first byte."""
     def nbytes(self) -> int:

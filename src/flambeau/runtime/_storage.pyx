@@ -69,11 +69,58 @@ cdef UntypedStorage storage_of(Tensor t):
     return face
 
 
-cdef class UntypedStorage:
-    """The bytes behind one or more tensors. ``Tensor.untyped_storage()`` gives it."""
+cdef Tensor _new_bytes(object contents, object device):
+    from flambeau.runtime import _factory
+    dtype = _dtype_module.dtype_named("uint8")
+    if isinstance(contents, int) and not isinstance(contents, bool):
+        if contents < 0:
+            raise RuntimeError(f"a storage has at least 0 bytes, got a negative number: {contents}")
+        return _factory.empty(contents, dtype=dtype, device=device)
+    try:
+        values = list(contents)
+    except TypeError:
+        raise RuntimeError(
+            "torch.UntypedStorage(): Expected a sequence type or a number of bytes, but got "
+            f"{type(contents).__name__}") from None
+    for value in values:
+        if not isinstance(value, int):
+            raise RuntimeError(
+                f"torch.UntypedStorage(): tried to construct a storage from a sequence "
+                f"({type(contents).__name__}), but one of the items was of type "
+                f"{type(value).__name__} instead of int")
+    return _factory.tensor([value & 0xFF for value in values], dtype=dtype, device=device)
 
-    def __init__(self):
-        raise TypeError("storages are made by tensors; use Tensor.untyped_storage()")
+
+cdef class UntypedStorage:
+    """The bytes behind one or more tensors, as ``Tensor.untyped_storage()`` gives them, or new bytes.
+
+    Parameters
+    ----------
+    contents
+        How many bytes, which are not cleared; or a sequence of integers, of which each gives its
+        lowest byte.
+    device
+        Where; the default device if left out.
+
+    Raises
+    ------
+    RuntimeError
+        `contents` is negative, or neither an int nor a sequence of integers.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.UntypedStorage(8, device="cuda").nbytes()
+    8
+    """
+
+    def __init__(self, contents=0, *, device=None):
+        cdef Storage* before = self.storage
+        cdef UntypedStorage made = storage_of(_new_bytes(contents, device))
+        made.storage.retain()
+        self.storage = made.storage
+        if before != NULL:
+            before.drop()
 
     def __dealloc__(self):
         if self.storage != NULL:
