@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The caching allocator beside torch's: ``python -m benchmarks.memory``.
+"""The caching allocator beside torch's: ``python -m benchmarks.memory [TURNS] [--quick]``.
 
-Each library runs in a process of its own, by turns; a ratio is of medians. The trace is made by a
-generator with a fixed seed: sizes and lifetimes as of training steps, on four streams. Without
-torch the columns of flambeau stand alone.
+Each library runs in a process of its own, by turns; a ratio is of medians. The traces are made by a
+generator with fixed seeds: sizes and lifetimes as of training steps, on four streams. Without
+torch the columns of flambeau stand alone. ``--quick`` leaves out what needs a history.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ def cycle(xp: Any, count: int = 20_000) -> float:
     return (time.perf_counter() - start) / count * 1e9
 
 
-def measure(library: str) -> dict[str, float]:
-    """All figures of a library, in this process."""
+def measure(library: str, *, quick: bool = False) -> dict[str, float]:
+    """The figures of a library, in this process."""
     xp = __import__(library)
     xp.cuda.init()
     trace = make_trace()
     streams = [0, *(xp.cuda.Stream().cuda_stream for _ in range(3))]
-    figures = {"cycle_ns": cycle(xp)}
+    figures = {"cycle_ns": min(cycle(xp) for _ in range(5))}
     figures["peak_bytes"] = 0
     for seed in SEEDS:
         xp.cuda.empty_cache()
@@ -109,6 +109,8 @@ def measure(library: str) -> dict[str, float]:
     xp.cuda.empty_cache()
     replay(xp, trace, streams)
     figures["replay_s"] = replay(xp, trace, streams)  # now that the driver has given its memory
+    if quick:
+        return figures
     record = xp.cuda.memory._record_memory_history
     record(max_entries=100_000, stacks="python")
     figures["history_ns"] = cycle(xp)
@@ -124,10 +126,12 @@ def measure(library: str) -> dict[str, float]:
 def main() -> None:
     """Run the libraries by turns and print a table."""
     found: dict[str, list[dict[str, float]]] = {}
-    for _ in range(TURNS if len(sys.argv) < 2 else int(sys.argv[1])):
+    options = [argument for argument in sys.argv[1:] if argument == "--quick"]
+    turns = [int(argument) for argument in sys.argv[1:] if argument.isdigit()]
+    for _ in range(turns[0] if turns else TURNS):
         for library in LIBRARIES:
             done = subprocess.run(
-                [sys.executable, "-m", "benchmarks.memory", "--measure", library],
+                [sys.executable, "-m", "benchmarks.memory", "--measure", library, *options],
                 capture_output=True,
                 text=True,
                 check=False,
@@ -138,6 +142,8 @@ def main() -> None:
                 print(f"{library}: {done.stderr.strip().splitlines()[-1:]}")
     print(f"{'':42}{'flambeau':>16}{'torch':>16}{'ratio':>8}{'mark':>6}")
     for name, (words, mark) in NAMES.items():
+        if options and name in {"history_ns", "snapshot_s"}:
+            continue
         medians = [
             statistics.median(one[name] for one in found[library]) if library in found else None
             for library in LIBRARIES
@@ -150,6 +156,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--measure"]:
-        print(json.dumps(measure(sys.argv[2])))
+        print(json.dumps(measure(sys.argv[2], quick="--quick" in sys.argv)))
     else:
         main()

@@ -12,7 +12,12 @@ import pytest
 from flambeau import driver
 from flambeau.driver import _table
 from flambeau.driver.errors import AcceleratorError, OutOfMemoryError
-from flambeau.runtime import _allocator, _allocator_pools, _allocator_settings
+from flambeau.runtime import (
+    _allocator,
+    _allocator_pools,
+    _allocator_report,
+    _allocator_settings,
+)
 from flambeau.runtime._stream import Stream
 
 if TYPE_CHECKING:
@@ -168,7 +173,7 @@ def test_addresses_are_nine_eighths_of_the_device(growing: Books, kind: str, nby
 
 def test_a_reserve_bounds_each_segment(growing: Books) -> None:
     _allocator_settings.set_("expandable_segments:True,expandable_segments_reserve:0.01")
-    total = _allocator.memory_balance(growing.device).total
+    total = _allocator_report.memory_balance(growing.device).total
     with pytest.raises(OutOfMemoryError, match="expandable_segments_reserve"):
         growing.allocate(int(total * 0.02))
     _allocator_settings.set_("expandable_segments_reserve:1G")
@@ -284,7 +289,7 @@ def test_a_failure_while_growing_leaves_nothing_behind(
     for nth in (1, 2):
         if entry in {"cuMemAddressReserve", "cuMemSetAccess"} and nth > 1:
             continue
-        free = _allocator.memory_balance(growing.device).free
+        free = _allocator_report.memory_balance(growing.device).free
         _table.inject(entry, status=status, nth=nth, times=10)
         with pytest.raises(expected):
             growing.allocate(60 * MIB, side)
@@ -292,7 +297,7 @@ def test_a_failure_while_growing_leaves_nothing_behind(
         growing.check()
         assert growing.current("reserved_bytes") == 20 * MIB
         if not REAL:  # others may use a real device at the same time
-            assert _allocator.memory_balance(growing.device).free == free
+            assert _allocator_report.memory_balance(growing.device).free == free
     again = growing.allocate(60 * MIB, side)
     growing.check()
     again.close()
@@ -303,7 +308,7 @@ def test_a_failure_while_growing_leaves_nothing_behind(
     "entry", ["cuMemUnmap", "cuMemRelease", "cuStreamSynchronize", "cuMemAddressFree"]
 )
 def test_a_failure_while_giving_back_loses_nothing(growing: Books, entry: str) -> None:
-    free = _allocator.memory_balance(growing.device).free
+    free = _allocator_report.memory_balance(growing.device).free
     held = [growing.allocate(20 * MIB) for _ in range(5)]
     for index in (3, 1, 0):
         held.pop(index).close()
@@ -324,7 +329,7 @@ def test_a_failure_while_giving_back_loses_nothing(growing: Books, entry: str) -
     assert growing.segments == []
     assert growing.current("reserved_bytes") == 0
     if not REAL:
-        assert _allocator.memory_balance(growing.device).free == free
+        assert _allocator_report.memory_balance(growing.device).free == free
 
 
 def test_claimed_blocks_come_back_when_growth_fails(growing: Books) -> None:
@@ -365,3 +370,25 @@ def test_threads_grow_the_same_segment(growing: Books) -> None:
 
 def test_the_driver_offers_virtual_memory() -> None:
     assert driver.current().supports("virtual_memory")
+
+
+def test_a_class_of_streams_reserves_what_the_options_give_it(growing: Books) -> None:
+    few, many = Stream(), Stream()
+    _allocator_settings.set_(
+        "expandable_segments:True,expandable_segments_reserve_by_class:[few:1G,none:2]"
+    )
+    try:
+        _allocator_settings.attach_class(few.cuda_stream, "few")
+        _allocator_settings.attach_class(many.cuda_stream, "of another name")
+        with pytest.raises(OutOfMemoryError, match="expandable_segments_reserve"):
+            growing.allocate(1100 * MIB, few.cuda_stream)
+        held = [growing.allocate(900 * MIB, few.cuda_stream) for _ in range(2)]
+        held.append(growing.allocate(1100 * MIB, many.cuda_stream))
+        assert len(growing.segments) == 3  # the second 900 MiB found no room behind the first
+        growing.check()
+        _allocator_settings.attach_class(few.cuda_stream, None)
+        held.append(growing.allocate(1100 * MIB, few.cuda_stream))
+    finally:
+        _allocator_settings.attach_class(few.cuda_stream, None)
+        _allocator_settings.attach_class(many.cuda_stream, None)
+        _allocator_settings.set_("expandable_segments_reserve_by_class:[]")

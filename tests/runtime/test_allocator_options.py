@@ -131,11 +131,6 @@ def test_an_empty_text_leaves_expandable_segments_on() -> None:
     assert second.max_split_size is None
 
 
-def test_an_option_that_does_nothing_says_so() -> None:
-    with pytest.warns(UserWarning, match="graph_capture_record_stream_reuse:True does nothing"):
-        assert parse("graph_capture_record_stream_reuse:True").graph_capture_record_stream_reuse
-
-
 def test_the_backend_is_fixed_once_options_are_read() -> None:
     with pytest.raises(AllocatorSettingsError, match="Unknown allocator backend"):
         parse("backend:jemalloc")

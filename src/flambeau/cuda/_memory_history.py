@@ -367,7 +367,7 @@ def _set_memory_metadata(metadata: str | dict[str, Any]) -> None:
     metadata
         The text; a dict is written as JSON.
     """
-    _allocator.set_metadata(_text(metadata))
+    _allocator_history.set_metadata(_text(metadata))
 
 
 def _text(metadata: str | dict[str, Any]) -> str:
@@ -382,7 +382,7 @@ def _text(metadata: str | dict[str, Any]) -> str:
 
 def _get_memory_metadata() -> str:
     """The text that `_set_memory_metadata` set in this thread."""
-    return _allocator.get_metadata()
+    return _allocator_history.get_metadata()
 
 
 def _annotate_tensor(tensor: Tensor, metadata: str | dict[str, Any]) -> None:

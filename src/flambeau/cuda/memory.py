@@ -69,6 +69,7 @@ from flambeau.cuda._pluggable_allocator import (  # noqa: F401 - torch has them 
 from flambeau.cuda._utils import _get_device_index
 from flambeau.driver.errors import DriverNotFoundError
 from flambeau.runtime import _allocator, _allocator_settings, _cuda_device, _state, lazy_init
+from flambeau.runtime._stream import BaseStream
 
 if TYPE_CHECKING:
     from flambeau.cuda._utils import DeviceArgument
@@ -240,7 +241,9 @@ def memory_explain(device: DeviceArgument = None) -> Figures:
     lazy_init.lazy_init()
     _allocator.check_native("memory reports")
     _state.note_pending()
-    return _allocator.memory_balance(checked_index(device))
+    from flambeau.runtime import _allocator_report
+
+    return _allocator_report.memory_balance(checked_index(device))
 
 
 # --- limits -------------------------------------------------------------------------------------
@@ -351,3 +354,34 @@ def _set_allocator_settings(env: str) -> None:
         stacklevel=2,
     )
     _allocator_settings.set_(env)
+
+
+def _set_stream_reserve_class(stream: BaseStream | int, name: str | None) -> None:
+    """Let a class of ``expandable_segments_reserve_by_class`` count for a stream's segments.
+
+    Segments that grow later for the stream reserve as many addresses as the options give its class;
+    without such a class, as many as ``expandable_segments_reserve`` says.
+
+    Parameters
+    ----------
+    stream
+        The stream or its handle.
+    name
+        The class; None takes the stream out of its class.
+
+    Raises
+    ------
+    TypeError
+        `stream` is no stream, or `name` no str.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> torch.cuda.memory._set_stream_reserve_class(torch.cuda.Stream(), "small")
+    """
+    if not isinstance(name, str | None):
+        raise TypeError(f"the class of a stream is a str or None, got {type(name).__name__}")
+    handle = stream.cuda_stream if isinstance(stream, BaseStream) else stream
+    if not isinstance(handle, int) or isinstance(handle, bool):
+        raise TypeError(f"expected a Stream or its handle, got {type(stream).__name__}")
+    _allocator_settings.attach_class(handle, name)

@@ -4,8 +4,8 @@
 from libcpp cimport bool as cbool
 from flambeau.driver._table cimport CUstream
 from flambeau.runtime._allocator_types cimport (
-    AllocatorSettings, Block, DeviceAllocator, HostSettings, PinnedAllocator, StackNode, Storage,
-    StreamUse,
+    AllocatorSettings, Block, DeviceAllocator, HostSettings, Metadata, PinnedAllocator, StackNode,
+    Storage, StreamUse,
 )
 
 # A block of at least `bytes` for work on `stream`; one reference. Raises OutOfMemoryError.
@@ -24,6 +24,13 @@ cdef int record_stream_of(Storage* storage, CUstream stream, int device) except 
 cdef int record_pinned_use(Storage* storage, CUstream stream) except -1
 # Whether an address lies in pinned memory that we or the driver know of.
 cdef bint is_pinned_address(const void* address) except -1
+
+# Somebody observes memory: tell runtime.observers.notify.
+cdef bint observed
+# Told of each allocation; null for nobody.
+ctypedef int (*AllocationObserver)(
+    Storage* storage, size_t bytes, int device, CUstream stream) except -1
+cdef AllocationObserver on_allocation
 
 # What the other faces of the allocators read.
 cdef AllocatorSettings settings
@@ -62,3 +69,9 @@ cdef int require_native(str what) except -1
 # called with the GIL, or without it where a storage dies.
 ctypedef const StackNode* (*StackSource)() noexcept nogil
 cdef void set_stack_sources(StackSource at_allocation, StackSource at_free) noexcept
+# Have a function told of each block before it is taken back, with the GIL or without; null for nobody.
+ctypedef void (*ReleaseObserver)(Block*) noexcept nogil
+cdef void set_release_observer(ReleaseObserver observer) noexcept
+# What the present thread adds to the entries of histories.
+cdef void set_thread_metadata(Metadata metadata) noexcept
+cdef Metadata thread_metadata() noexcept

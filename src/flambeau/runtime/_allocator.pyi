@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-from flambeau.runtime import _allocator_address, _allocator_control, _memory_stats
-from flambeau.runtime.out_of_memory import Figures
+from flambeau.runtime import (
+    _allocator_address,
+    _allocator_control,
+    _allocator_observation,
+    _memory_stats,
+)
 
 host_memory_stats_raw = _memory_stats.host_memory_stats_raw
 memory_snapshot_raw = _memory_stats.memory_snapshot_raw
@@ -20,6 +24,8 @@ configure_host = _allocator_control.configure_host
 cycle_seconds = _allocator_control.cycle_seconds
 host_allocator_address = _allocator_control.host_allocator_address
 initialize_settings = _allocator_control.initialize_settings
+publish_blocks = _allocator_observation.publish_blocks
+set_observed = _allocator_observation.set_observed
 max_allocated_bytes = _allocator_control.max_allocated_bytes
 max_reserved_bytes = _allocator_control.max_reserved_bytes
 reserved_bytes = _allocator_control.reserved_bytes
@@ -72,26 +78,11 @@ def is_foreign() -> bool:
 def check_native(what: str) -> None:
     """Raise RuntimeError if the user's functions serve all requests, which cannot do `what`."""
 
-def memory_balance(device: int) -> Figures:
-    """Where the memory of a device is now."""
-
-def set_metadata(text: str) -> None:
-    """What entries of histories that this thread makes carry."""
-
-def get_metadata() -> str:
-    """What `set_metadata` set in this thread."""
-
 def set_memory_limit(device: int, limit: int | None) -> None:
     """What the allocator may take from the driver on a device, in bytes; None for no limit."""
 
 def get_memory_limit(device: int) -> int | None:
     """The limit in bytes, or None."""
-
-def publish_blocks(on: bool) -> None:
-    """Whether to tell the driver of each block that is handed out or taken back."""
-
-def set_observed(on: bool) -> None:
-    """Tell `observers` of allocations and frees; `observers` calls it."""
 
 def pause() -> None:
     """Before a fork: let no thread be in the middle of a change."""

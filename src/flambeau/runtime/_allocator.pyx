@@ -2,7 +2,6 @@
 # distutils: language = c++
 """The caching allocators: device memory in stream order, pinned and ordinary host memory."""
 from libc.stdint cimport uintptr_t
-from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from flambeau.driver._table cimport (
@@ -11,9 +10,8 @@ from flambeau.driver._table cimport (
 )
 from flambeau.runtime cimport _state
 from flambeau.runtime._allocator_types cimport (
-    AllocationFailure, Block, BlockState, DeviceAllocator, FreeMemory, HostBlock, Metadata,
-    PinnedAllocator, Refusal, SegmentSource, StackNode, StreamUse, allocate_host_storage,
-    owns_block, owns_host_block,
+    AllocationFailure, Block, DeviceAllocator, HostBlock, Metadata, PinnedAllocator, SegmentSource,
+    StackNode, StreamUse, allocate_host_storage, owns_block, owns_host_block,
 )
 
 from flambeau.runtime import _state as _state_module
@@ -21,11 +19,11 @@ from flambeau.runtime import _state as _state_module
 cdef object defer_call = _state_module.defer_call  # nothing can be imported when the program ends
 
 cdef extern from "flambeau/runtime/device_allocator.hpp" namespace "flambeau" nogil:
-    void (*on_release "flambeau::DeviceAllocator::on_release")(Block*) noexcept nogil
     KeepSent keep_sent "flambeau::DeviceAllocator::keep_sent"
     CollectSent collect_sent "flambeau::DeviceAllocator::collect_sent"
+    ReleaseObserver on_release "flambeau::DeviceAllocator::on_release"
     StackSource gather_at_free "flambeau::History::gather_at_free"
-    Metadata thread_metadata "flambeau::History::this_thread_metadata"
+    Metadata this_thread_metadata "flambeau::History::this_thread_metadata"
 
 cdef extern from "flambeau/runtime/host_allocator.hpp" namespace "flambeau" nogil:
     void (*on_doomed "flambeau::PinnedAllocator::on_doomed")() noexcept nogil
@@ -75,8 +73,8 @@ initial_max_split_size = <size_t>-1
 initial_fraction = 1.0
 idle_settings = False
 cdef size_t EXABYTE = <size_t>1 << 60
-cdef bint observed = False
-cdef bint published = False  # the driver is told of each block: what a check wants to know
+observed = False
+on_allocation = NULL
 cdef bint caching = True
 cdef StackSource gather_at_allocation = NULL
 # The user's allocator in place of ours, if one was installed.
@@ -131,12 +129,9 @@ cdef DeviceAllocator* allocator_of(int device) except NULL:
         if initial_fraction < 1:
             allocator.set_limit(<size_t>(initial_fraction * total + 0.5))
         allocators[device] = allocator
-        from flambeau.runtime import _allocator_history
+        from flambeau.runtime import _allocator_history, _allocator_observation
         _allocator_history.follow(device)
-        if not published:
-            from flambeau.driver import current
-            if current().supports("block_bounds"):
-                publish_blocks(True)
+        _allocator_observation.follow()
     return allocators[device]
 
 
@@ -151,12 +146,8 @@ cdef Storage* allocate_device(int device, size_t bytes, CUstream stream) except 
             storage = allocate_slowly(device, bytes, stream)
     else:
         storage = allocate_slowly(device, bytes, stream)
-    if published and owns_block(storage):
-        publish(as_block(storage), 1)
-    if observed:
-        from flambeau.runtime import observers
-        observers.notify("memory_allocation", <uintptr_t>storage.data, bytes, device,
-                         <uintptr_t>stream)
+    if on_allocation != NULL:
+        on_allocation(storage, bytes, device, stream)
     return storage
 
 
@@ -182,84 +173,9 @@ cdef Storage* allocate_slowly(int device, size_t bytes, CUstream stream) except 
     with nogil:
         block = allocator.allocate(bytes, stream, stack, &failure)
     if block == NULL:
-        raise_failure(device, failure)
+        from flambeau.runtime import _allocator_report
+        _allocator_report.raise_failure(device, <uintptr_t>&failure)
     return block
-
-
-cdef object free_memory(const FreeMemory& memory):
-    from flambeau.runtime.out_of_memory import FreeMemory as Words
-    return Words(
-        bytes=memory.bytes, largest=memory.largest, stream=<uintptr_t>memory.stream,
-        pool=(memory.pool.first, memory.pool.second))
-
-
-cdef str refusal_name(Refusal refusal):
-    if refusal == Refusal.limit:
-        return "limit"
-    if refusal == Refusal.rejection:
-        return "rejection"
-    if refusal == Refusal.overlap:
-        return "overlap"
-    if refusal == Refusal.reserve:
-        return "reserve"
-    return "source" if refusal == Refusal.source else "driver"
-
-
-cdef int raise_failure(int device, AllocationFailure& failure) except -1:
-    if failure.status != CUDA_ERROR_OUT_OF_MEMORY:
-        return check(failure.status)
-    from flambeau.runtime import out_of_memory
-    raise out_of_memory.error(out_of_memory.Figures(
-        device=device,
-        requested=failure.requested,
-        rounded=failure.rounded,
-        segment_size=failure.segment_size,
-        stream=<uintptr_t>failure.stream,
-        pool=(failure.pool.first, failure.pool.second),
-        refused_by=refusal_name(failure.refusal),
-        total=failure.total,
-        free=failure.free,
-        limit=None if failure.limit == <size_t>-1 else failure.limit,
-        allocated=failure.allocated,
-        reserved=failure.reserved,
-        pending=failure.balance.pending,
-        idle_segments=failure.balance.idle_segments,
-        split_remainders=failure.balance.split_remainders,
-        pool_bytes=failure.balance.private_free,
-        own=free_memory(failure.balance.own),
-        other_stream=free_memory(failure.balance.other_stream),
-        other_pool=free_memory(failure.balance.other_pool),
-        other_kind=free_memory(failure.balance.other_kind),
-    ))
-
-
-def memory_balance(int device):
-    """Where the memory of a device is now, as `raise_failure` would say it."""
-    cdef DeviceAllocator* allocator = allocator_of(device)
-    cdef AllocationFailure now
-    cdef size_t limit = allocator.limit()
-    now.balance = allocator.balance()
-    _state.ensure_context(device)
-    check(driver.MemGetInfo(&now.free, &now.total))
-    _state.restore_context()
-    from flambeau.runtime import out_of_memory
-    return out_of_memory.Figures(
-        device=device, requested=0, rounded=0, segment_size=0, stream=0, pool=(0, 0),
-        refused_by="",
-        total=now.total,
-        free=now.free,
-        limit=None if limit == <size_t>-1 else limit,
-        allocated=allocator.allocated_bytes().current,
-        reserved=allocator.reserved_bytes().current,
-        pending=now.balance.pending,
-        idle_segments=now.balance.idle_segments,
-        split_remainders=now.balance.split_remainders,
-        pool_bytes=now.balance.private_free,
-        own=free_memory(now.balance.own),
-        other_stream=free_memory(now.balance.other_stream),
-        other_pool=free_memory(now.balance.other_pool),
-        other_kind=free_memory(now.balance.other_kind),
-    )
 
 
 cdef int record_stream(Storage* storage, CUstream stream) except -1:
@@ -321,52 +237,10 @@ def empty_cache():
         foreign_hooks.reset()
 
 
-cdef void report_release(Block* block) noexcept nogil:
-    with gil:
-        if published:
-            publish(block, 0)
-        if observed:
-            from flambeau.runtime import observers
-            observers.notify("memory_deallocation", <uintptr_t>block.data)
-
-
-cdef void report_releases() noexcept:
-    global on_release
-    if observed or published:
-        on_release = report_release
-    else:
-        on_release = NULL
-
-
 cdef void set_sent_hooks(KeepSent keep, CollectSent collect) noexcept:
     global keep_sent, collect_sent
     keep_sent = keep
     collect_sent = collect
-
-
-def set_observed(bint on):
-    global observed
-    observed = on
-    report_releases()
-
-
-cdef void publish(Block* block, int state) noexcept:
-    driver.MemNoteBlock(<CUdeviceptr>block.data, block.requested, block.size, state)
-
-
-def publish_blocks(bint on):
-    """Whether to tell the driver of each block: first of those that are held, then of changes."""
-    global published
-    cdef int device
-    published = on
-    report_releases()
-    for device in range(_state.MAX_DEVICES):
-        if not on or allocators[device] == NULL or allocators[device].is_dead():
-            continue
-        for segment in allocators[device].snapshot():
-            for block in segment.blocks:
-                if block.state == BlockState.allocated:
-                    driver.MemNoteBlock(block.address, block.requested, block.size, 2)
 
 
 def pause():
@@ -576,9 +450,9 @@ cdef Storage* raise_direct_failure(
     if status != CUDA_ERROR_OUT_OF_MEMORY:
         check(status)
     import dataclasses
-    from flambeau.runtime import out_of_memory
+    from flambeau.runtime import _allocator_report, out_of_memory
     raise out_of_memory.error(dataclasses.replace(
-        memory_balance(device), requested=bytes, rounded=bytes, segment_size=bytes,
+        _allocator_report.memory_balance(device), requested=bytes, rounded=bytes, segment_size=bytes,
         stream=<uintptr_t>stream, refused_by="source" if foreign != NULL else "driver"))
 
 
@@ -662,28 +536,18 @@ cdef void set_stack_sources(StackSource at_allocation, StackSource at_free) noex
     gather_at_free = at_free
 
 
-cdef extern from *:
-    """
-    namespace flambeau {
-    inline void set_thread_metadata(const std::string &text) {
-      History::this_thread_metadata =
-          text.empty() ? nullptr : std::make_shared<const std::string>(text);
-    }
-    inline std::string thread_metadata_text() {
-      return History::this_thread_metadata ? *History::this_thread_metadata : std::string();
-    }
-    }
-    """
-    void set_thread_metadata "flambeau::set_thread_metadata"(const string&)
-    string thread_metadata_text "flambeau::thread_metadata_text"()
+cdef void set_release_observer(ReleaseObserver observer) noexcept:
+    global on_release
+    on_release = observer
 
 
-def set_metadata(str text):
-    set_thread_metadata(text.encode())
+cdef void set_thread_metadata(Metadata metadata) noexcept:
+    global this_thread_metadata
+    this_thread_metadata = metadata
 
 
-def get_metadata():
-    return thread_metadata_text().decode()
+cdef Metadata thread_metadata() noexcept:
+    return this_thread_metadata
 
 
 # -- limits ----------------------------------------------------------------------------------------
@@ -733,6 +597,9 @@ from flambeau.runtime._allocator_address import (  # noqa: E402, F401
 from flambeau.runtime._allocator_control import (  # noqa: E402, F401
     allocated_bytes, configure, configure_host, cycle_seconds, host_allocator_address,
     initialize_settings, max_allocated_bytes, max_reserved_bytes, reserved_bytes,
+)
+from flambeau.runtime._allocator_observation import (  # noqa: E402, F401
+    publish_blocks, set_observed,
 )
 from flambeau.runtime._memory_stats import (  # noqa: E402, F401
     host_memory_stats_raw, memory_snapshot_raw, memory_stats_raw, reset_accumulated,

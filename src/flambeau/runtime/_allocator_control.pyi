@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Iterable
+
 def configure(
     *,
     large_segment: int = ...,
@@ -11,6 +13,8 @@ def configure(
     expandable: bool = False,
     reserve_share: float = 0.0,
     reserve_bytes: int = 0,
+    stream_reserves: Iterable[tuple[int, float, int]] = (),
+    reuse_in_capture: bool = False,
 ) -> None:
     """Replace all settings of the device allocators. The caller has validated them.
 
@@ -37,6 +41,11 @@ def configure(
     reserve_share, reserve_bytes
         How many addresses such a segment reserves: a share of the device's memory, or bytes; with
         neither, nine eighths of the device.
+    stream_reserves
+        The same for single streams: the stream's handle, the share, the bytes.
+    reuse_in_capture
+        Whether a block that several streams of a capture used may be handed out again in that
+        capture, once the graph proves that they have passed.
     """
 
 def configure_host(

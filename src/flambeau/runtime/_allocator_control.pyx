@@ -3,11 +3,14 @@
 """Settings of the allocators, and the figures that are asked for often."""
 from libc.stdint cimport uintptr_t
 
+from flambeau.driver._table cimport CUstream
 from flambeau.runtime cimport _allocator, _state
 from flambeau.runtime._allocator cimport (
     allocate_device, existing, pinned_allocator, require_native, settings,
 )
-from flambeau.runtime._allocator_types cimport AllocatorSettings, DeviceAllocator, HostSettings
+from flambeau.runtime._allocator_types cimport (
+    AllocatorSettings, DeviceAllocator, HostSettings, StreamReserve,
+)
 
 from flambeau.runtime import _allocator as _module
 
@@ -16,10 +19,11 @@ def configure(
     *, size_t large_segment=20 << 20, max_split_size=None, size_t max_non_split_rounding=20 << 20,
     double garbage_threshold=0, roundup_divisions=(0,) * 16, bint reject_early=False,
     double configured_fraction=1.0, bint expandable=False, double reserve_share=0,
-    size_t reserve_bytes=0,
+    size_t reserve_bytes=0, stream_reserves=(), bint reuse_in_capture=False,
 ):
     """Replace all settings; the caller has validated them."""
     cdef AllocatorSettings new
+    cdef StreamReserve of_stream
     new.large_segment = large_segment
     new.max_split_size = or_unlimited(max_split_size)
     new.max_non_split_rounding = max_non_split_rounding
@@ -29,6 +33,12 @@ def configure(
     new.expandable = expandable
     new.reserve_share = reserve_share
     new.reserve_bytes = reserve_bytes
+    new.reuse_in_capture = reuse_in_capture
+    for stream, share, nbytes in stream_reserves:
+        of_stream.stream = <CUstream><uintptr_t>stream
+        of_stream.share = share
+        of_stream.bytes = nbytes
+        new.stream_reserves.push_back(of_stream)
     for interval, divisions in enumerate(roundup_divisions):
         new.roundup_divisions[interval] = divisions
     _module.pause()

@@ -63,3 +63,9 @@ def annotate(storage: int, text: str) -> None:
     RuntimeError
         The memory is not the caching allocator's.
     """
+
+def set_metadata(text: str) -> None:
+    """What entries of histories that this thread makes carry."""
+
+def get_metadata() -> str:
+    """What `set_metadata` set in this thread."""

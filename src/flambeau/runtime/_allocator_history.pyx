@@ -8,6 +8,7 @@ from libcpp.vector cimport vector
 from flambeau.runtime cimport _state
 from flambeau.runtime._allocator cimport (
     StackSource, Storage, allocator_of, allocators, block_behind, pinned, require_native, set_stack_sources,
+    set_thread_metadata, thread_metadata,
 )
 from flambeau.runtime._allocator_types cimport (
     Block, Metadata, StackNode, StackUse, TraceEntry,
@@ -230,3 +231,11 @@ def annotate(uintptr_t storage, str text):
     allocator_of(block.device).annotate(
         block, make_metadata(text.encode()),
         stacks.capture() if recording is not None and recording[0] >= 2 else NULL)
+
+
+def set_metadata(str text):
+    set_thread_metadata(make_metadata(text.encode()) if text else Metadata())
+
+
+def get_metadata():
+    return metadata_text(thread_metadata()).decode()

@@ -263,18 +263,6 @@ def _backend(reader: _Reader, key: str) -> str:
     return token.text
 
 
-def _reuse(reader: _Reader, key: str) -> bool:
-    on = _boolean(reader, key)
-    if on:
-        warnings.warn(
-            f"{key}:True does nothing: blocks that several streams of a capture used come back "
-            "after the capture",
-            UserWarning,
-            stacklevel=2,
-        )
-    return on
-
-
 def _reserve(reader: _Reader, key: str) -> Reserve | None:
     """A share of the device, or gibibytes with a G; what is neither is ignored with a warning."""
     token = reader.value(key)
@@ -325,7 +313,7 @@ _KEYS: dict[str, tuple[str | None, Callable[[_Reader, str], Any]]] = {
     ),
     "release_lock_on_cudamalloc": ("release_lock_on_cudamalloc", _boolean),
     "release_lock_on_hipmalloc": ("release_lock_on_cudamalloc", _boolean),
-    "graph_capture_record_stream_reuse": ("graph_capture_record_stream_reuse", _reuse),
+    "graph_capture_record_stream_reuse": ("graph_capture_record_stream_reuse", _boolean),
     "per_process_memory_fraction": ("per_process_memory_fraction", _fraction),
     "throw_on_cudamalloc_oom": ("throw_on_cudamalloc_oom", _boolean),
     "pinned_use_cuda_host_register": ("pinned_use_cuda_host_register", _boolean),
@@ -392,6 +380,7 @@ def parse(text: str, before: Options | None = None, origin: str = "") -> Options
 
 _current = Options()
 _environment_read = False
+_stream_classes: dict[int, str] = {}  # by the stream's handle
 
 
 def current() -> Options:
@@ -427,6 +416,25 @@ def set_(text: str) -> None:
             stacklevel=3,
         )
     _apply(options)
+
+
+def attach_class(stream: int, name: str | None) -> None:
+    """Let a class of ``expandable_segments_reserve_by_class`` count for a stream; None for none."""
+    _read_environment()
+    if name is None:
+        _stream_classes.pop(stream, None)
+    else:
+        _stream_classes[stream] = name
+    _apply(_current)
+
+
+def _stream_reserves(options: Options) -> list[tuple[int, float, int]]:
+    reserves = dict(options.expandable_segments_reserve_by_class)
+    return [
+        (stream, reserves[name].share, reserves[name].bytes)
+        for stream, name in _stream_classes.items()
+        if name in reserves
+    ]
 
 
 def describe() -> dict[str, Any]:
@@ -525,6 +533,8 @@ def _apply(options: Options) -> None:
         expandable=options.expandable_segments,
         reserve_share=reserve.share,
         reserve_bytes=reserve.bytes,
+        stream_reserves=_stream_reserves(options),
+        reuse_in_capture=options.graph_capture_record_stream_reuse,
     )
     _allocator.configure_host(
         use_register=options.pinned_use_cuda_host_register,

@@ -60,13 +60,18 @@ cdef extern from "flambeau/runtime/pool.hpp" namespace "flambeau" nogil:
         PoolId()
         PoolId(int64_t, int64_t)
         int64_t first, second
+    cdef cppclass StreamReserve:
+        CUstream stream
+        double share
+        size_t bytes
     cdef cppclass AllocatorSettings:
         size_t large_segment, max_split_size, max_non_split_rounding
         double garbage_threshold, configured_fraction
         unsigned* roundup_divisions
-        bint reject_early, expandable
+        bint reject_early, expandable, reuse_in_capture
         double reserve_share
         size_t reserve_bytes
+        vector[StreamReserve] stream_reserves
     cdef cppclass SegmentSource:
         void* (*allocate)(Py_ssize_t, int, CUstream) noexcept
         void (*release)(void*, size_t, int, CUstream) noexcept

@@ -247,7 +247,7 @@ struct ExpandableAllocator : AllocatorBooks {
   Growth new_range(const Request &wanted, Lock &lock, AllocationFailure *failure) {
     auto range = std::make_unique<ExpandableRange>();
     range->page = settings_->page_size(wanted.kind);
-    range->size = settings_->reserve_size(total_, range->page);
+    range->size = settings_->reserve_size(total_, range->page, wanted.stream);
     range->stream = wanted.stream;
     range->serial = ++segment_serial_;
     range->kind = wanted.kind;

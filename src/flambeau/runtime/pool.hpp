@@ -19,6 +19,13 @@ constexpr std::size_t SMALL_SEGMENT = 2 * MiB;
 constexpr std::size_t OWN_SEGMENT_LIMIT = 10 * MiB;  // from here on a request gets its own segment
 constexpr std::size_t SEGMENT_GRANULARITY = 2 * MiB;
 
+// How many addresses the expandable segments of one stream take.
+struct StreamReserve {
+  CUstream stream;
+  double share;       // of the device's memory; 0: `bytes` counts
+  std::size_t bytes;
+};
+
 struct AllocatorSettings {
   std::size_t large_segment = 20 * MiB;
   std::size_t max_split_size = SIZE_MAX;  // blocks of at least this size are never split
@@ -28,8 +35,10 @@ struct AllocatorSettings {
   bool expandable = false;         // new segments grow
   double reserve_share = 0;        // their addresses: a share of the device's memory,
   std::size_t reserve_bytes = 0;   // or so many; with neither, nine eighths of it
+  std::vector<StreamReserve> stream_reserves;  // of streams that have another
   bool reject_early = false;       // refuse what goes beyond the configured share, without a retry
   double configured_fraction = 1;  // that share of the device's memory
+  bool reuse_in_capture = false;   // blocks that several captured streams used, once the graph proves them free
 
   std::size_t round(std::size_t bytes) const {
     if (bytes < MIN_BLOCK) return MIN_BLOCK;
@@ -48,9 +57,13 @@ struct AllocatorSettings {
   }
 
   // How many addresses an expandable segment takes on a device with so much memory.
-  std::size_t reserve_size(std::size_t total, std::size_t page) const {
-    if (reserve_bytes) return round_up(reserve_bytes, page);
-    if (reserve_share > 0) return round_up(static_cast<std::size_t>(reserve_share * static_cast<double>(total)), page);
+  std::size_t reserve_size(std::size_t total, std::size_t page, CUstream stream) const {
+    StreamReserve reserve{stream, reserve_share, reserve_bytes};
+    for (const StreamReserve &of_stream : stream_reserves)
+      if (of_stream.stream == stream) reserve = of_stream;
+    if (reserve.bytes) return round_up(reserve.bytes, page);
+    if (reserve.share > 0)
+      return round_up(static_cast<std::size_t>(reserve.share * static_cast<double>(total)), page);
     return round_up(total + total / 8, page);
   }
 
