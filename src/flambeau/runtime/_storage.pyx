@@ -88,7 +88,10 @@ cdef Tensor _new_bytes(object contents, object device):
                 f"torch.UntypedStorage(): tried to construct a storage from a sequence "
                 f"({type(contents).__name__}), but one of the items was of type "
                 f"{type(value).__name__} instead of int")
-    return _factory.tensor([value & 0xFF for value in values], dtype=dtype, device=device)
+    made = _factory.empty(len(values), dtype=dtype, device=device)
+    if values:
+        made.copy_(_factory.from_sequence([value & 0xFF for value in values], dtype))
+    return made
 
 
 cdef class UntypedStorage:
