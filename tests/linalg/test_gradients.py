@@ -34,9 +34,22 @@ _FUNCTIONS = {
     "triangular": lambda a, b: L.solve_triangular(a, b, upper=True),
     "triangular_unit": lambda a, b: L.solve_triangular(a, b, upper=False, unitriangular=True),
     "qr": lambda a, b: tuple(L.qr(b)),
+    "qr_wide": lambda a, b: tuple(L.qr(b.mT)),
+    "householder": lambda a, b: L.householder_product(b, a[..., 0, :2]),
+    "lu": lambda a, b: tuple(L.lu(a))[1:],
+    "lu_tall": lambda a, b: L.lu_factor(b).LU,
+    "lu_wide": lambda a, b: L.lu_factor(b.mT).LU,
+    "lu_without_exchanges": lambda a, b: L.lu_factor(a, pivot=False).LU,
+    "lu_unpack": lambda a, b: torch.lu_unpack(*L.lu_factor(a))[1:],
+    "lu_solve": lambda a, b: L.lu_solve(*L.lu_factor(a), b),
+    "lu_solve_left": lambda a, b: L.lu_solve(*L.lu_factor(a), b.mT, left=False),
+    "lu_solve_adjoint": lambda a, b: L.lu_solve(*L.lu_factor(a), b, adjoint=True),
+    "eigvals": lambda a, b: torch.view_as_real(L.eigvals(a)),
+    "eig": lambda a, b: _squared(torch.view_as_real(x).norm(dim=-1) for x in L.eig(a)),
     "svdvals": lambda a, b: L.svdvals(b),
     "svd": lambda a, b: _squared(L.svd(b, False)),
     "svd_wide": lambda a, b: _squared(L.svd(b.mT, False)),
+    "svd_full": lambda a, b: _squared((L.svd(b).U[..., :2], L.svd(b).S)),
     "eigh": lambda a, b: _squared(L.eigh(_hermitian(a))),
     "eigvalsh": lambda a, b: L.eigvalsh(_hermitian(a)),
     "pinv": lambda a, b: L.pinv(b),
@@ -47,6 +60,47 @@ _FUNCTIONS = {
     "norm": lambda a, b: L.norm(b),
     "multi_dot": lambda a, b: L.multi_dot([a[0], a[0], b[0]]),
 }
+
+
+def _lengths(*results: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Without the phases of vectors, which are free."""
+    return tuple(torch.view_as_real(one).square().sum(-1) for one in results)
+
+
+def _outer(found: Any) -> torch.Tensor:
+    """The first pair of vectors, whose common phase cancels."""
+    first: torch.Tensor = found.U[..., :1] @ found.Vh[..., :1, :]
+    return first
+
+
+_OF_COMPLEX = {
+    "solve": L.solve,
+    "inv": lambda a, b: L.inv(a),
+    "slogdet": lambda a, b: (torch.view_as_real(L.slogdet(a)[0]), L.slogdet(a)[1]),
+    "cholesky": lambda a, b: L.cholesky(a @ a.mH + 2 * torch.eye(3)),
+    "qr": lambda a, b: tuple(torch.view_as_real(x) for x in L.qr(b)),
+    "svd": lambda a, b: _lengths(*[x for x in L.svd(b, False) if x.is_complex()]),
+    "svd_products": lambda a, b: _outer(L.svd(b, False)),
+    "eigh": lambda a, b: _lengths(L.eigh(a @ a.mH).eigenvectors),
+    "eig": lambda a, b: _lengths(*L.eig(a)),
+    "lu": lambda a, b: tuple(torch.view_as_real(x) for x in tuple(L.lu(a))[1:]),
+    "lu_solve": lambda a, b: L.lu_solve(*L.lu_factor(a), b),
+    "householder": lambda a, b: L.householder_product(b, a[..., 0, :2]),
+}
+
+
+@pytest.mark.parametrize("name", _OF_COMPLEX)
+def test_linear_algebra_of_complex_numbers(name: str) -> None:
+    torch.manual_seed(4)
+    a = torch.randn(2, 3, 3, 2, dtype=torch.float64, requires_grad=True)
+    b = torch.randn(2, 3, 2, 2, dtype=torch.float64, requires_grad=True)
+
+    def of_parts(a: torch.Tensor, b: torch.Tensor) -> Any:
+        found = _OF_COMPLEX[name](torch.view_as_complex(a), torch.view_as_complex(b))
+        results = found if isinstance(found, tuple) else (found,)
+        return tuple(torch.view_as_real(x) if x.is_complex() else x for x in results)
+
+    assert torch.autograd.gradcheck(of_parts, (a, b))
 
 
 @pytest.mark.parametrize("name", _FUNCTIONS)
@@ -87,10 +141,7 @@ def test_gradients_on_a_device(gpu: Any) -> None:
 
 
 _REFUSED = {
-    "lu": L.lu,
-    "eig": L.eig,
-    "full svd": L.svd,
-    "complete qr": lambda x: L.qr(x, "complete"),
+    "complete qr": lambda x: L.qr(x[:, :2], "complete"),
     "geqrf": torch.geqrf,
 }
 

@@ -63,6 +63,17 @@ def factor(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     return packed.mT, pivots, info
 
 
+@with_gradient(gradients.lu, constant=(1, 2))
+def _factored(a: Tensor, *, pivot: bool) -> tuple[Tensor, Tensor, Tensor]:
+    packed, pivots, info = factor(a, pivot)
+    return packed, pivots, info
+
+
+@with_gradient(gradients.lu_solution)
+def _solution(packed: Tensor, b: Tensor, pivots: Tensor, *, adjoint: bool) -> Tensor:
+    return solve_factored(packed, pivots, b, "C" if adjoint else "N")
+
+
 def solve_factored(lu: Tensor, pivots: Tensor, b: Tensor, operation: str = "N") -> Tensor:
     """Solve with factors of column-major matrices; `b` has the same batch, and is not changed."""
     solution = matrices.columns_of(b)
@@ -108,7 +119,7 @@ def lu_factor_ex(
     """
     matrices.check_float("torch.linalg.lu_factor_ex", A)
     matrices.check_matrix("linalg.lu_factor_ex", A)
-    packed, pivots, info = factor(A, pivot)
+    packed, pivots, info = _factored(A, pivot=pivot)
     if check_errors:
         matrices.raise_failures("torch.linalg.lu_factor_ex", info, _ZERO_PIVOT)
     stored = _store((packed, pivots, info), out)
@@ -140,7 +151,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True, out: Any = None) -> return_types
     """
     matrices.check_float("torch.linalg.lu_factor", A)
     matrices.check_matrix("linalg.lu_factor", A)
-    packed, pivots, info = factor(A, pivot)
+    packed, pivots, info = _factored(A, pivot=pivot)
     matrices.raise_failures("torch.linalg.lu_factor", info, _ZERO_PIVOT)
     stored = _store((packed, pivots), out)
     return return_types.linalg_lu_factor(*stored)
@@ -176,7 +187,8 @@ def permutation(pivots: Tensor, rows: int) -> Tensor:
         for i, other in enumerate(exchanges_of_one):
             order[i], order[other - 1] = order[other - 1], order[i]
         orders_of_host.append(order)
-    filled = tensor(orders_of_host or [list(range(rows))] * prod(pivots.shape[:-1]))
+    orders_of_host = orders_of_host or [list(range(rows))] * prod(pivots.shape[:-1])
+    filled = tensor(orders_of_host, dtype=_INT64)
     return filled.reshape(*pivots.shape[:-1], rows)
 
 
@@ -229,7 +241,7 @@ def lu(A: Tensor, *, pivot: bool = True, out: Any = None) -> return_types.linalg
             f"linalg.lu: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} "
             "instead"
         )
-    packed, pivots, _ = factor(A, pivot)
+    packed, pivots, _ = _factored(A, pivot=pivot)
     order = permutation_matrix(A, pivots) if pivot else new_like(A, (0,))
     stored = _store((order, *unpack(packed)), out)
     return return_types.linalg_lu(*stored)
@@ -267,10 +279,9 @@ def lu_solve(
         solution = matrices.adjoint(lu_solve(LU, pivots, matrices.adjoint(B), adjoint=not adjoint))
         return store_out(solution, out)
     _check_shapes("linalg.lu_solve", LU, B)
-    refuse_gradients("linalg.lu_solve", LU, B)
     LU, B = matrices.broadcast_batches(LU, B)
     pivots = pivots.expand(*B.shape[:-2], pivots.shape[-1]).contiguous()
-    return store_out(solve_factored(LU, pivots, B, "C" if adjoint else "N"), out)
+    return store_out(_solution(LU, B, pivots, adjoint=adjoint), out)
 
 
 def _check_shapes(name: str, a: Tensor, b: Tensor) -> None:

@@ -10,7 +10,9 @@ from flambeau.linalg import _matrices as matrices
 from flambeau.linalg import return_types
 from flambeau.linalg._factorizations import _store
 from flambeau.ops.common import new_like, store_out
-from flambeau.ops.custom_gradient import refuse_gradients, with_gradient
+from flambeau.ops.custom_gradient import gradients_wanted, refuse_gradients, with_gradient
+from flambeau.ops.matmul import matmul
+from flambeau.ops.shapes import cat
 
 if TYPE_CHECKING:
     from flambeau.runtime._tensor import Tensor
@@ -56,8 +58,13 @@ def qr(A: Tensor, mode: str = "reduced", *, out: Any = None) -> return_types.lin
         packed, _ = householder(A)
         triangle = packed.mT[..., : min(A.shape[-2:]), :].triu()
         return return_types.linalg_qr(*_store((new_like(A, (0,)), triangle), out))
-    if mode == "complete" or A.shape[-2] < A.shape[-1]:
-        refuse_gradients(f"linalg.qr with mode={mode!r} of {A.shape[-2]}x{A.shape[-1]} matrices", A)
+    m, n = A.shape[-2:]
+    if mode == "complete" and m > n:
+        refuse_gradients(f"linalg.qr with mode='complete' of {m}x{n} matrices", A)
+    if m < n and gradients_wanted(A):
+        q, square = _qr(A[..., :m], complete=False)
+        triangle = cat((square, matmul(matrices.adjoint(q), A[..., m:])), -1)
+        return return_types.linalg_qr(*_store((q, triangle), out))
     return return_types.linalg_qr(*_store(_qr(A, complete=mode == "complete"), out))
 
 
@@ -150,11 +157,24 @@ def householder_product(A: Tensor, tau: Tensor, *, out: Tensor | None = None) ->
     """
     matrices.check_matrix("torch.linalg.householder_product", A, "input")
     matrices.check_float("torch.linalg.householder_product", A)
-    refuse_gradients("linalg.householder_product", A, tau)
     m, n = A.shape[-2:]
     if m < n or tau.shape[-1] > n:
         raise RuntimeError(
             "torch.linalg.householder_product: input.shape[-2] must be greater than or equal to "
             f"input.shape[-1], and that to tau.shape[-1]: got {m}, {n} and {tau.shape[-1]}"
         )
+    if gradients_wanted(A, tau):
+        return store_out(_reflected(A, tau), out)
     return store_out(_form(matrices.columns_of(A), tau.contiguous()), out)
+
+
+def _reflected(vectors: Tensor, tau: Tensor) -> Tensor:
+    """`householder_product` reflector by reflector, in operations that gradients go through."""
+    below = vectors.tril(-1)
+    unit = new_like(vectors, vectors.shape).fill_(0)
+    unit.diagonal(dim1=-2, dim2=-1).fill_(1)
+    made = unit
+    for k in reversed(range(tau.shape[-1])):
+        v = (below + unit)[..., k : k + 1]
+        made = made - tau[..., None, k : k + 1] * matmul(v, matmul(matrices.adjoint(v), made))
+    return made

@@ -227,7 +227,7 @@ def slogdet(A: Tensor, *, out: Any = None) -> return_types.linalg_slogdet:
     return return_types.linalg_slogdet(*_store(_log_determinant(A), out))
 
 
-@with_gradient(gradients.log_determinant, constant=(0,))
+@with_gradient(gradients.log_determinant)
 def _log_determinant(a: Tensor) -> tuple[Tensor, Tensor]:
     packed, pivots, _ = factor(a)
     diagonal = packed.diagonal(dim1=-2, dim2=-1)

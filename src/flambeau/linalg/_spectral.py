@@ -10,7 +10,7 @@ from flambeau.linalg import _matrices as matrices
 from flambeau.linalg import return_types
 from flambeau.linalg._factorizations import _store
 from flambeau.ops.common import new_like, store_out
-from flambeau.ops.custom_gradient import gradients_wanted, refuse_gradients, with_gradient
+from flambeau.ops.custom_gradient import gradients_wanted, with_gradient
 from flambeau.ops.registry import OPS
 
 if TYPE_CHECKING:
@@ -97,8 +97,8 @@ def _tall_values(a: Tensor, *, method: str | None) -> Tensor:
 
 
 @with_gradient(gradients.svd)
-def _tall_thin(a: Tensor, *, method: str | None) -> tuple[Tensor, Tensor, Tensor]:
-    return _tall_svd(a, "S", method)
+def _tall_vectors(a: Tensor, *, job: str, method: str | None) -> tuple[Tensor, Tensor, Tensor]:
+    return _tall_svd(a, job, method)
 
 
 def _tall(a: Tensor, job: str, method: str | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -107,9 +107,7 @@ def _tall(a: Tensor, job: str, method: str | None) -> tuple[Tensor, Tensor, Tens
     if job == "N":
         values = _tall_values(a, method=method)
         return values, values, values
-    if job == "A" or a.is_complex():
-        refuse_gradients("linalg.svd with full matrices or of complex matrices", a)
-    return _tall_thin(a, method=method)
+    return _tall_vectors(a, job=job, method=method)
 
 
 def decompose(a: Tensor, job: str, method: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -248,7 +246,13 @@ def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Tensor | None = None) -> Tensor
 def _eig(name: str, a: Tensor, vectors: bool) -> tuple[Tensor, Tensor]:
     matrices.check_square(name, a)
     matrices.check_float(name, a)
-    refuse_gradients(name, a)
+    values, columns, info = _general(a, name=name, vectors=vectors or gradients_wanted(a))
+    matrices.raise_failures(name, info, _NO_EIGENVALUES)
+    return values, columns
+
+
+@with_gradient(gradients.eig, constant=(2,))
+def _general(a: Tensor, *, name: str, vectors: bool) -> tuple[Tensor, Tensor, Tensor]:
     if a.numel() and not OPS["isfinite"](a).all().item():
         raise RuntimeError(f"torch.{name}: input tensor should not contain infs or NaNs.")
     of = matrices.complex_dtype(a.dtype)
@@ -268,8 +272,7 @@ def _eig(name: str, a: Tensor, vectors: bool) -> tuple[Tensor, Tensor]:
                 info.data_ptr(),
             )
             call.tell("eig", (packed,), (values, columns, info))
-    matrices.raise_failures(name, info, _NO_EIGENVALUES)
-    return values, columns.mT if vectors else columns
+    return values, columns.mT if vectors else columns, info
 
 
 def eig(A: Tensor, *, out: Any = None) -> return_types.linalg_eig:

@@ -432,7 +432,18 @@ def _msort(input: Any) -> Any:
     return input.sort(0).values
 
 
-_OTHER_WAYS: dict[str, Callable[..., Any]] = {"dropout": _dropout, "msort": _msort}
+def _lu_unpack(*args: Any, **options: Any) -> Any:
+    """Made of operations that are recorded; only P has no gradient."""
+    from flambeau.ops.linalg import lu_unpack
+
+    return lu_unpack.__wrapped__(*args, **options)  # type: ignore[attr-defined]
+
+
+_OTHER_WAYS: dict[str, Callable[..., Any]] = {
+    "dropout": _dropout,
+    "lu_unpack": _lu_unpack,
+    "msort": _msort,
+}
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
