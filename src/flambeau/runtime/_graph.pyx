@@ -587,6 +587,7 @@ cdef int finish_capture(CapturedGraph graph) except -1:
     cdef PoolId pool = PoolId(graph.pool_id[0], graph.pool_id[1])
     graph.capturing = False
     _state.captures -= 1
+    _launch.forget_captured()
     if graph in _capturing:
         _capturing.remove(graph)
     capture_report.end(graph.report)

@@ -6,6 +6,10 @@ from flambeau.driver._table cimport CUfunction, CUgraphExec, CUstream
 # True while anybody observes launches; then callers tell runtime.observers what they did.
 cdef bint observed
 
+# A stream known to be part of the capture under way, which no launch needs to ask the driver for.
+cdef CUstream known_captured
+cdef void forget_captured() noexcept
+
 # Launch an executable graph, as `launch` launches a kernel.
 cdef int launch_graph(CUgraphExec exec, CUstream stream) except -1
 # Launch on a stream of the device whose context is current (see _state.ensure_context). Keeps the

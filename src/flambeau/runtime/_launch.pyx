@@ -45,6 +45,7 @@ cdef int programmatic = -1  # launches that overlap the end of their predecessor
 cdef int quick_queries = -1  # queries that run nothing, so that they may keep the GIL
 
 observed = False
+known_captured = <CUstream><uintptr_t>-1
 
 
 cdef inline int launch_as(
@@ -92,7 +93,7 @@ cdef inline int launch_as(
         check(status)
     if blocking:
         finish(stream)
-    if _state.captures:
+    if _state.captures and stream != known_captured:
         note_uncaptured(stream)
     if observed:
         from flambeau.runtime import observers
@@ -102,10 +103,18 @@ cdef inline int launch_as(
 
 cdef int note_uncaptured(CUstream stream) except -1:
     """While a graph is captured, remember work that runs at once beside it: hardly ever wanted."""
-    if not _state.is_captured(stream):
+    global known_captured
+    if _state.is_captured(stream):
+        known_captured = stream
+    else:
         from flambeau.runtime import capture_report
         capture_report.note_uncaptured(<uintptr_t>stream)
     return 0
+
+
+cdef void forget_captured() noexcept:
+    global known_captured
+    known_captured = <CUstream><uintptr_t>-1            # no stream's handle
 
 
 cdef int launch_graph(CUgraphExec exec, CUstream stream) except -1:
