@@ -8,7 +8,7 @@ import flambeau as torch
 
 def contents(storage: torch.UntypedStorage) -> list[int]:
     made = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-    return made.tolist()
+    return list(made.tolist())
 
 
 def test_a_number_makes_so_many_bytes() -> None:
