@@ -124,6 +124,7 @@ def test_generators_of_two_devices_in_one_capture(gpus: Callable[[int], list[Any
         generator.manual_seed(3)
     home, away = cuda.Stream(first), cuda.Stream(second)
     kept = [torch.zeros(8, device=second) for _ in range(2)]
+    cuda.synchronize(second)
     g = cuda.CUDAGraph()
     with cuda.graph(g, stream=home):
         drawn = torch.rand(8, device=first, generator=generators[0])
@@ -234,3 +235,28 @@ def test_a_graph_runs_on_any_stream_but_never_beside_itself(
             g.replay()
     cuda.synchronize()
     assert x.item() == 2.0 ** (4 * 6) - 1
+
+
+def test_forks_are_branches_of_the_graph(gpu: torch.device) -> None:
+    if not cuda.graph_annotations.is_available():
+        pytest.skip("this driver knows no ids of nodes")
+    x, side, g = torch.ones(4, device=gpu), cuda.Stream(), cuda.CUDAGraph(keep_graph=True)
+    with cuda.graph(g):
+        a = x + 1
+        side.wait_stream(cuda.current_stream())
+        with cuda.stream(side):
+            b = a * 2
+        c = a * 3
+        cuda.current_stream().wait_stream(side)
+        d = b + c
+    g.instantiate()
+    nodes = g.get_graph_data()["nodes"]
+    assert [node["node_type"] for node in nodes] == ["kernel"] * 4
+    first = next(node for node in nodes if not node["dependencies"])
+    last = next(node for node in nodes if not node["dependents"])
+    assert len(first["dependents"]) == len(last["dependencies"]) == 2
+    edges = {(edge["from"], edge["to"]) for edge in g.get_graph_data()["edges"]}
+    assert len(edges) == 4
+    assert (first["index"], last["index"]) not in edges
+    g.replay()
+    assert d.tolist() == [10.0] * 4

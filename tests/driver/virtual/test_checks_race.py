@@ -401,3 +401,31 @@ def test_graphs_that_are_launched_again():
         with torch.cuda.stream(side):
             x.zero_()
     assert only(found.reports).access.stream != only(found.reports).other.stream
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_branches_of_a_graph(waits: bool):
+    """A fork in a capture orders nothing between its branches, and its join does."""
+    x, side = torch.zeros(64, device="cuda"), torch.cuda.Stream()
+    y = torch.zeros(64, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y += 1
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            x *= 2
+        if waits:
+            torch.cuda.current_stream().wait_stream(side)
+        x += 1
+        y += 1
+        torch.cuda.current_stream().wait_stream(side)
+        y += x
+    torch.cuda.synchronize()
+    with race() as found:
+        for _ in range(3):
+            graph.replay()
+        z = x + y
+    torch.cuda.synchronize()
+    assert bool(found.reports) is not waits, found.reports
+    assert all(0 <= r.address - x.data_ptr() < 256 for r in found.reports)
+    assert z.shape == x.shape

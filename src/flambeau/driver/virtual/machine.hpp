@@ -111,7 +111,7 @@ class Machine {
   NodePtr new_node(Stream &stream);
   void insert(Stream &stream, const NodePtr &node, const NodePtr &also_after);
   void enter(const NodePtr &node);
-  NodePtr submit_step(Stream &stream, const GraphExec &exec, const GraphExec::Step &step,
+  NodePtr submit_step(Stream &stream, GraphExec &exec, const GraphExec::Step &step,
                       const std::vector<NodePtr> &made, const NodePtr &start);
   void make_ready(const NodePtr &node, std::vector<NodePtr> &finished);
   void finish(const NodePtr &node);

@@ -124,6 +124,25 @@ inline CUresult GraphDestroy(CUgraph handle) {
   return call.machine().graphs.graphs.erase(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+inline void add_kernels(const Graph &graph, std::set<CUfunction> &found) {
+  for (const auto &node : graph.nodes) {
+    if (node->work.function) found.insert(node->work.function);
+    if (node->body && node->body->graph) add_kernels(*node->body->graph, found);
+  }
+}
+
+// The graph may have been captured while no check was on.
+inline void make_watched(CUgraphExec handle) {
+  if (process().gate.load() != CUDA_SUCCESS) return;
+  std::set<CUfunction> kernels;
+  {
+    Machine &machine = *process().machine.load();
+    std::lock_guard<std::mutex> guard(machine.mutex);
+    if (const GraphExec *exec = machine.graphs.find(handle)) kernels = exec->kernels;
+  }
+  for (const CUfunction kernel : kernels) make_watched(kernel);
+}
+
 // Flags: 1 free on launch, 2 upload, 4 device launch, 8 use node priorities. None changes what runs.
 inline CUresult GraphInstantiateWithFlags(CUgraphExec *exec, CUgraph handle, std::uint64_t flags) {
   Call call;
@@ -134,6 +153,7 @@ inline CUresult GraphInstantiateWithFlags(CUgraphExec *exec, CUgraph handle, std
   auto made = std::make_unique<GraphExec>();
   made->id = ++book.ids;
   made->memory = found->second->memory;
+  add_kernels(*found->second, made->kernels);
   for (const auto &node : found->second->nodes) {
     std::shared_ptr<Task> task = task_of(*node);
     if (node->body && !task) {
@@ -145,7 +165,7 @@ inline CUresult GraphInstantiateWithFlags(CUgraphExec *exec, CUgraph handle, std
                          node->event, {}, node->dependents.empty(), node->id, node->trace_number};
     step.partition = node->partition;
     for (const GraphNode *earlier : node->dependencies) step.after.push_back(earlier->id);
-    made->steps.push_back(std::move(step));
+    made->add(std::move(step));
   }
   *exec = reinterpret_cast<CUgraphExec>(made.get());
   book.execs[*exec] = std::move(made);
@@ -160,6 +180,7 @@ inline CUresult GraphExecDestroy(CUgraphExec handle) {
 }
 
 inline CUresult GraphLaunch(CUgraphExec handle, CUstream s) {
+  if (checking()) make_watched(handle);
   Call call(SUBMISSION_COST);
   Stream *stream = work_stream(call, s);
   if (!stream) return call.status();

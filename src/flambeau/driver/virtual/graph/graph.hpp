@@ -69,11 +69,29 @@ struct GraphExec {
     bool leaf;
     unsigned node = 0, trace_number = 0;   // its node's id and its stream, for traces
     PartitionPtr partition;
+    std::size_t lane = 0;
+  };
+  // Steps of which each waits for the one before: to checks, what a stream is.
+  struct Lane {
+    unsigned last = 0;                      // step
+    std::uint32_t number = 0, count = 0;    // among the streams, and steps so far
   };
   unsigned id = 0;
   std::vector<Step> steps;
+  std::vector<Lane> lanes;
   std::vector<std::shared_ptr<void>> memory;
+  std::set<CUfunction> kernels;       // also of its bodies
   NodePtr last;                       // the end of its newest launch: it never overlaps itself
+
+  void add(Step step) {
+    step.lane = lanes.size();
+    for (const unsigned earlier : step.after) {
+      if (lanes[steps[earlier].lane].last == earlier) step.lane = steps[earlier].lane;
+    }
+    if (step.lane == lanes.size()) lanes.emplace_back();
+    lanes[step.lane].last = static_cast<unsigned>(steps.size());
+    steps.push_back(std::move(step));
+  }
 };
 
 enum CaptureMode : int { CAPTURE_GLOBAL = 0, CAPTURE_THREAD_LOCAL = 1, CAPTURE_RELAXED = 2 };

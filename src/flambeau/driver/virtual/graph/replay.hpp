@@ -38,9 +38,18 @@ inline void record_event(Event &event, const NodePtr &marker, std::uint64_t tick
   }
 }
 
-inline NodePtr Machine::submit_step(Stream &stream, const GraphExec &exec, const GraphExec::Step &step,
+// Branches of a graph are as unordered as streams are.
+inline void put_in_lane(Ticket &ticket, GraphExec::Lane &lane) {
+  if (!lane.number) lane.number = ++checker().streams;
+  ticket.stream = lane.number;
+  ticket.count = ++lane.count;
+  ticket.before.raise(ticket.stream, ticket.count);
+}
+
+inline NodePtr Machine::submit_step(Stream &stream, GraphExec &exec, const GraphExec::Step &step,
                                     const std::vector<NodePtr> &made, const NodePtr &start) {
   NodePtr node = new_node(stream);
+  if (node->check) put_in_lane(*node->check, exec.lanes[step.lane]);
   node->context = step.context;
   node->partition = step.partition;
   node->stream_name = "a graph that was captured on " + step.stream_name + " and launched on " + stream.name;

@@ -83,6 +83,11 @@ class KernelTask final : public Task {
     launch.cancelled = &report.node->cancelled;
     ptx::Outcome outcome{};
     std::unique_ptr<GridWatcher> watcher;
+    if (ticket && !watched_ && checking()) {   // captured before the check was on
+      std::lock_guard<std::mutex> guard(machine.mutex);
+      const auto found = machine.functions.find(function_);
+      if (found != machine.functions.end()) watched_ = found->second->watched;
+    }
     if (ticket && watched_ && checking()) {
       watcher = std::make_unique<GridWatcher>(checker(), ticket, *kernel_engine().info(watched_), shape_.grid,
                                               shape_.block, parameters_.data());
