@@ -439,6 +439,14 @@ def test_a_view_follows_its_base() -> None:
     assert a.grad.tolist() == [[18.0, 36.0], [0.0, 0.0]]
 
 
+@pytest.mark.parametrize("order", [0.5, 1, 1.5, 2, 3, float("inf"), -1])
+def test_norms_at_zero_have_finite_gradients(order: float) -> None:
+    for values in ([0.0, 0.0], [0.0, 2.0]):
+        x = torch.tensor(values, requires_grad=True)
+        x.norm(order).backward()
+        assert torch.isfinite(x.grad).all()
+
+
 def has_none(name: str) -> Any:
     return pytest.raises(NotImplementedError, match=f"derivative for '{name}' is not implemented")
 

@@ -349,8 +349,10 @@ def vector_norm(
         return grad * input.sgn()
     if order == 2:
         return flambeau.where(out == 0, 0.0, grad * (input / out))
-    slope = input * input.abs() ** (order - 2) / out ** (order - 1)
-    return grad * flambeau.where(out == 0, 0.0, slope)
+    none = (out == 0) | (input == 0)  # 0 is the slope there that leaves everything finite
+    length = flambeau.where(none, 1.0, input.abs())
+    slope = input * length ** (order - 2) / flambeau.where(none, 1.0, out) ** (order - 1)
+    return grad * flambeau.where(none, 0.0, slope)
 
 
 # -- products -------------------------------------------------------------------------------------
