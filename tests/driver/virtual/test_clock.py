@@ -149,3 +149,35 @@ def test_a_fresh_machine_starts_at_zero() -> None:
         virtual.reset()
         assert virtual.clock() == 0
     """)
+
+
+def test_a_part_of_a_graph_that_repeats_takes_its_time_each_time() -> None:
+    run("""
+        import flambeau as torch
+        x = torch.ones(1 << 20, device="cuda")
+        limit = torch.zeros(1, device="cuda")
+        going = torch.ones((), dtype=torch.bool, device="cuda")
+        graph = torch.cuda.CUDAGraph(keep_graph=True)
+        with torch.cuda.graph(graph):
+            going.copy_((x[:1] < limit).squeeze())
+            graph.begin_capture_to_while_node(going)
+            x *= 2
+            going.copy_((x[:1] < limit).squeeze())
+            graph.set_conditional_handle_for_current_node(going)
+            graph.end_capture_to_conditional_node()
+        graph.instantiate()
+
+        def took(times):
+            x.fill_(1)
+            limit.fill_(2.0 ** times)
+            torch.cuda.synchronize()
+            before = virtual.clock()
+            graph.replay()
+            torch.cuda.synchronize()
+            assert x[0].item() == 2.0 ** times
+            return virtual.clock() - before
+
+        once, more = (took(n) - took(0) for n in (1, 11))
+        assert 2 * (1 << 20) * 4 / 4.8e12 * 1e9 < once
+        assert 10.9 * once < more < 11.1 * once, (once, more)
+    """)
