@@ -5,7 +5,7 @@ from flambeau.runtime cimport _tensor
 from flambeau.runtime._autograd cimport (
     AccumulateGrad, AutogradMeta, Node, edge_of, meta_of, tracked)
 from flambeau.runtime._dtype cimport dtype_of, type_category
-from flambeau.runtime._tensor cimport Tensor
+from flambeau.runtime._tensor cimport UNCOUNTED, Tensor
 
 import warnings
 import weakref
@@ -30,7 +30,7 @@ def _set_requires_grad(Tensor self, bint value):
         raise RuntimeError(
             "you can only change requires_grad flags of leaf variables. To use a computed variable in a "
             "subgraph that doesn't require differentiation use var_no_grad = var.detach().")
-    if value and self.is_inference() and not is_inference_mode_enabled():
+    if value and is_inference(self) and not is_inference_mode_enabled():
         raise RuntimeError(
             "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed: nobody counts "
             "writes to it. Set it on a clone().")
@@ -41,6 +41,23 @@ def requires_grad_(Tensor self, requires_grad=True):
     """Set ``requires_grad`` and return this tensor."""
     _set_requires_grad(self, requires_grad)
     return self
+
+
+def is_inference(Tensor self):
+    """Whether it was made inside `inference_mode`, or is a view of what was.
+
+    Such a tensor has no version counter: it cannot be written outside the mode, nor be kept for
+    a backward pass.
+
+    Examples
+    --------
+    >>> import flambeau as torch
+    >>> with torch.inference_mode():
+    ...     x = torch.ones(2)
+    >>> x.is_inference(), x.clone().is_inference()
+    (True, False)
+    """
+    return self.storage != NULL and (self.storage.version & UNCOUNTED) != 0
 
 
 def _is_leaf(Tensor self):
@@ -215,6 +232,7 @@ def backward(Tensor self, gradient=None, retain_graph=None, create_graph=False, 
 _tensor_module.install_methods({
     "requires_grad": property(_requires_grad, _set_requires_grad),
     "requires_grad_": requires_grad_,
+    "is_inference": is_inference,
     "is_leaf": property(_is_leaf),
     "grad_fn": property(_grad_fn),
     "grad": property(_grad, _set_grad, _del_grad),

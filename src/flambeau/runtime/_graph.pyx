@@ -649,26 +649,10 @@ cdef object unjoined_forks(CapturedGraph graph):
             continue
         _, frontier = _graph_data.frontier(stream)
         if joined is None:
-            joined = waited_for(graph)
+            joined = _graph_data.waited_for(<uintptr_t>graph.stream)
         if not joined.issuperset(frontier):
             loose.append(f"stream 0x{stream:x}, which joined at {where}")
     return loose
-
-
-cdef set waited_for(CapturedGraph graph):
-    """The nodes that the origin's next work would come after."""
-    template_, frontier = _graph_data.frontier(<uintptr_t>graph.stream)
-    found = set(frontier)
-    before = {}
-    for begin, end, *_ in _graph_data.edges(template_):
-        before.setdefault(end, []).append(begin)
-    unseen = list(found)
-    while unseen:
-        for earlier in before.get(unseen.pop(), ()):
-            if earlier not in found:
-                found.add(earlier)
-                unseen.append(earlier)
-    return found
 
 
 cdef int raise_broken(CUresult status, report, loose) except -1:

@@ -45,3 +45,6 @@ def event(node: int, record: bool) -> int:
 
 def print_dot(graph: int, path: bytes, verbose: bool) -> None:
     """Write a template as Graphviz text (``cuGraphDebugDotPrint``)."""
+
+def waited_for(stream: int) -> set[int]:
+    """The nodes that a captured stream's next work would come after."""

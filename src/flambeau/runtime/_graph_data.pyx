@@ -152,3 +152,19 @@ def event(uintptr_t node, bint record):
 
 def print_dot(uintptr_t graph, bytes path, bint verbose):
     check(driver.GraphDebugDotPrint(<CUgraph>graph, path, PRINT_VERBOSE if verbose else 0))
+
+
+def waited_for(uintptr_t stream):
+    """The nodes that a captured stream's next work would come after."""
+    template_, ends = frontier(stream)
+    found = set(ends)
+    before = {}
+    for begin, end, *_ in edges(template_):
+        before.setdefault(end, []).append(begin)
+    unseen = list(found)
+    while unseen:
+        for earlier in before.get(unseen.pop(), ()):
+            if earlier not in found:
+                found.add(earlier)
+                unseen.append(earlier)
+    return found

@@ -214,7 +214,7 @@ cdef int mark_written(Tensor t) noexcept:
 
 
 cdef int check_writable(Tensor t) except -1:
-    if t.storage != NULL and t.storage.version & _state.UNCOUNTED and not _state.thread_state().first_version:
+    if t.storage != NULL and t.storage.version & UNCOUNTED and not _state.thread_state().first_version:
         raise RuntimeError(
             "Inplace update to inference tensor outside InferenceMode is not allowed. It was made inside "
             "torch.inference_mode(), which keeps no track of writes: write to a clone() of it, or inside the mode.")
@@ -477,22 +477,6 @@ cdef class Tensor:
         """Count an in-place write that was made behind the tensor's back, by a kernel."""
         mark_written(self)
 
-    def is_inference(self):
-        """Whether it was made inside `inference_mode`, or is a view of what was.
-
-        Such a tensor has no version counter: it cannot be written outside the mode, nor be kept for
-        a backward pass.
-
-        Examples
-        --------
-        >>> import flambeau as torch
-        >>> with torch.inference_mode():
-        ...     x = torch.ones(2)
-        >>> x.is_inference(), x.clone().is_inference()
-        (True, False)
-        """
-        return self.storage != NULL and (self.storage.version & _state.UNCOUNTED) != 0
-
     @property
     def _version(self):
         """How many in-place writes this memory has seen.
@@ -502,7 +486,7 @@ cdef class Tensor:
         RuntimeError
             It is the memory of inference tensors, whose writes nobody counts.
         """
-        if self.is_inference():
+        if self.storage != NULL and self.storage.version & UNCOUNTED:
             raise RuntimeError(
                 "Inference tensors do not track version counter. Only tensors made outside "
                 "torch.inference_mode() have one; a clone() is.")
