@@ -85,13 +85,15 @@ def atomic_form(t: Text) -> Form:
     """What was there before and what is there then, one rotated onto the other."""
     kind, bits = t.type, width(t.type)
     operation = t.first("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
-    shared = "shared" in t.words
+    shared = not {"shared", "shared::cta"}.isdisjoint(t.words)
     place = "[%z]" if shared else "[%p_d]"
     space = "shared" if shared else "global"
     returns = t.opcode == "atom"
     operands = "%b, %c" if operation == "cas" else "%b"
     unit = f"b{bits}"
-    body = f""".reg .{unit} %x, %y; .reg .b32 %z, %w; mov.u32 %z, %tid.x;
+    policy = "createpolicy.fractional.L2::evict_first.b64 %u, 0.5;" * ("hint" in t.text)
+    operands += ", %u" * bool(policy)
+    body = f""".reg .{unit} %x, %y; .reg .b32 %z, %w; .reg .b64 %u; {policy} mov.u32 %z, %tid.x;
         mov.u32 %w, own; mad.lo.u32 %z, %z, 8, %w;
         mov.{unit} %y, 0; st.{space}.{unit} {place}, %a;
         {t.text} {"%y, " * returns}{place}, {operands}; ld.{space}.{unit} %x, {place};

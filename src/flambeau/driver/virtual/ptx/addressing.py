@@ -15,6 +15,7 @@ from flambeau.driver.virtual.ptx.syntax import (
 __all__ = [
     "ATOMIC",
     "CACHE_HINTS",
+    "PREFETCHES",
     "READ",
     "SCOPES",
     "SPACES",
@@ -43,8 +44,9 @@ SPACES = {
 SCOPES = "cta cluster gpu sys"
 _STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"})
 _ORDERING = frozenset({"acquire", "release", "acq_rel"})
-CACHE_HINTS = """ca cg cs lu cv wb wt nc L1::evict_normal L1::evict_unchanged L1::evict_first
-    L1::evict_last L1::no_allocate L2::64B L2::128B L2::256B L2::cache_hint"""
+CACHE_HINTS = """L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last
+    L1::no_allocate L2::cache_hint"""
+PREFETCHES = "L2::64B L2::128B L2::256B"
 
 
 def space_of(instruction: Instruction) -> str:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Block", "Graph", "Loop", "reads", "writes"]
 
 _NO_DESTINATION = frozenset({
-    "st", "red", "bra", "brx", "ret", "exit", "trap", "brkpt", "membar", "fence", "prefetch",
-    "prefetchu", "cp", "nanosleep", "call", "griddepcontrol", "setmaxnreg", "discard",
+    "st", "stmatrix", "red", "bra", "brx", "ret", "exit", "trap", "brkpt", "membar", "fence",
+    "prefetch", "prefetchu", "cp", "nanosleep", "call", "griddepcontrol", "setmaxnreg", "discard",
     "applypriority", "pmevent",
 })  # fmt: skip
 _BRANCHES = frozenset({"bra", "brx", "ret", "exit"})

@@ -35,7 +35,7 @@ enum Yield : int { faulted = -1, finished = 0, at_barrier = 1, at_warp = 2, spin
 enum class WarpOp : std::uint32_t {
   sync, shfl_up, shfl_down, shfl_bfly, shfl_idx, vote_all, vote_any, vote_uni, ballot,
   match_any, match_all, active, redux_add, redux_min, redux_max, redux_umin, redux_umax, redux_and,
-  redux_or, redux_xor, mma, ldmatrix, wmma,
+  redux_or, redux_xor, mma, ldmatrix, wmma, stmatrix, movmatrix,
 };
 enum class BarrierOp : std::uint32_t { sync, arrive, red_popc, red_and, red_or };
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "engine_context.hpp"
 
@@ -66,7 +67,7 @@ struct Operands {
 // lower eight rows, then go on to the right. A word of B holds a column's neighbours.
 inline void gather(Frame *const *lanes, std::uint32_t group, std::uint32_t kinds, Operands &m) {
   const auto kind_a = static_cast<Element>(kinds & 15), kind_b = static_cast<Element>(kinds >> 4 & 15);
-  const int depth = kinds >> 12, width = per_word(kind_a);
+  const int depth = kinds >> 12 & 255, width = per_word(kind_a);
   const int words_a = ROWS * depth / LANES / width, words_b = COLUMNS * depth / LANES / width;
   for (; group; group &= group - 1) {
     const int lane = __builtin_ctz(group), row = lane >> 2, place = lane & 3;
@@ -80,14 +81,18 @@ inline void gather(Frame *const *lanes, std::uint32_t group, std::uint32_t kinds
   }
 }
 
-// Integers wrap; the exact sum of at most 32 byte products fits a double.
-inline std::uint32_t add_integer(double sum, std::uint32_t to) {
-  return to + static_cast<std::uint32_t>(static_cast<std::int64_t>(sum));
+// Integers wrap, or stop at the ends; the exact sum of at most 32 byte products fits a double.
+inline std::uint32_t add_integer(double sum, std::uint32_t to, bool saturates) {
+  std::int64_t total = static_cast<std::int64_t>(sum) + static_cast<std::int32_t>(to);
+  if (saturates)
+    total = std::clamp<std::int64_t>(total, std::numeric_limits<std::int32_t>::min(),
+                                     std::numeric_limits<std::int32_t>::max());
+  return static_cast<std::uint32_t>(total);
 }
 
 inline void store(Frame &f, const Operands &m, std::uint32_t kinds) {
   const auto sum_kind = static_cast<Sum>(kinds >> 8 & 15);
-  const int depth = kinds >> 12, width = per_word(static_cast<Element>(kinds & 15));
+  const int depth = kinds >> 12 & 255, width = per_word(static_cast<Element>(kinds & 15));
   const int operands = (ROWS + COLUMNS) * depth / LANES / width;
   std::uint32_t *p = payload(f);
   const std::uint32_t *c = p + operands;
@@ -97,7 +102,7 @@ inline void store(Frame &f, const Operands &m, std::uint32_t kinds) {
     double sum = 0;
     for (int k = 0; k < depth; ++k) sum += m.a[row][k] * m.b[k][column];
     if (sum_kind == Sum::s32) {
-      result[n] = add_integer(sum, c[n]);
+      result[n] = add_integer(sum, c[n], kinds >> 20 & 1);
     } else if (sum_kind == Sum::f32) {
       const float total = static_cast<float>(sum + float_value(c[n]));
       std::memcpy(&result[n], &total, sizeof total);
@@ -156,6 +161,41 @@ inline void multiply_tiles(Frame *const *lanes, std::uint32_t group) {
       else std::memcpy(&result[n], &total, sizeof total);
     }
     std::memcpy(p + TILE_RESULT_WORD, result, sizeof result);
+  }
+}
+
+// Matrices of 8x8 half words in fragments, or transposed ones: lane n gets the n-th row.
+inline void collect(Frame *const *lanes, std::uint32_t group) {
+  std::uint32_t words[LANES][4] = {};
+  for (std::uint32_t open = group; open; open &= open - 1) {
+    const int lane = __builtin_ctz(open);
+    std::memcpy(words[lane], payload(*lanes[lane]), sizeof words[lane]);
+  }
+  for (; group; group &= group - 1) {
+    Frame &f = *lanes[__builtin_ctz(group)];
+    const int matrix = f.lane >> 3, row = f.lane & 7;
+    const bool transposed = f.argument[1] >> 4 & 1;
+    for (int column = 0; column < 8; ++column) {
+      const int line = transposed ? column : row, place = transposed ? row : column;
+      const std::uint32_t half = words[line * 4 + (place >> 1)][matrix] >> 16 * (place & 1) & 0xffff;
+      std::uint32_t &word = payload(f)[4 + (column >> 1)];
+      word = column & 1 ? word | half << 16 : half;
+    }
+  }
+}
+
+// A matrix of 8x8 half words in fragments, transposed.
+inline void transpose(Frame *const *lanes, std::uint32_t group) {
+  std::uint32_t words[LANES] = {};
+  for (std::uint32_t open = group; open; open &= open - 1)
+    words[__builtin_ctz(open)] = payload(*lanes[__builtin_ctz(open)])[0];
+  const auto half = [&](int row, int column) {
+    return words[row * 4 + (column >> 1)] >> 16 * (column & 1) & 0xffff;
+  };
+  for (; group; group &= group - 1) {
+    Frame &f = *lanes[__builtin_ctz(group)];
+    const int line = f.lane >> 2, pair = (f.lane & 3) * 2;
+    payload(f)[4] = half(pair, line) | half(pair + 1, line) << 16;
   }
 }
 

@@ -101,6 +101,8 @@ inline void Warp::perform(std::uint32_t group, WarpOp op) {
     case WarpOp::mma: matrix::multiply(lanes, group); return;
     case WarpOp::wmma: matrix::multiply_tiles(lanes, group); return;
     case WarpOp::ldmatrix: matrix::distribute(lanes, group); return;
+    case WarpOp::stmatrix: matrix::collect(lanes, group); return;
+    case WarpOp::movmatrix: matrix::transpose(lanes, group); return;
     case WarpOp::vote_all: result = ballot(group) == group; break;
     case WarpOp::vote_any: result = ballot(group) != 0; break;
     case WarpOp::vote_uni: {

@@ -35,6 +35,8 @@ YIELDING = frozenset(
         "activemask",
         "mma",
         "ldmatrix",
+        "stmatrix",
+        "movmatrix",
         "wmma",
         "elect",
     }

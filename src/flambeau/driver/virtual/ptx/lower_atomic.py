@@ -6,7 +6,6 @@ from __future__ import annotations
 from flambeau.driver.virtual.ptx.addressing import (
     ATOMIC,
     SCOPES,
-    SPACES,
     items_of,
     place,
     refuse_more_operands,
@@ -17,6 +16,7 @@ from flambeau.driver.virtual.ptx.syntax import Instruction, Operand, Vector
 
 __all__: list[str] = []
 
+_SHAPES = "v2 v4 v8 L2::cache_hint global shared shared::cta"
 _ATOMICS = "add min max and or xor exch cas inc dec"
 
 
@@ -36,9 +36,12 @@ def atomic_verb(operation: str, ptx_type: str, i: Instruction) -> str:
 
 
 @lowers(
-    "atom red",
-    modifiers=f"relaxed acquire release acq_rel {SCOPES} noftz {_ATOMICS} v2 v4 v8 L2::cache_hint "
-    f"{' '.join(SPACES)}",
+    "atom",
+    modifiers=f"relaxed acquire release acq_rel {SCOPES} noftz {_ATOMICS} {_SHAPES}",
+)
+@lowers(
+    "red",
+    modifiers=f"relaxed release {SCOPES} noftz add min max and or xor inc dec {_SHAPES}",
 )
 def atomic(f: Lowering, i: Instruction) -> None:
     """``atom`` and ``red``."""
@@ -146,10 +149,12 @@ def atomic_half(
     return old
 
 
+@lowers("membar", modifiers="cta gl sys", types="")
 @lowers(
-    "membar fence",
-    modifiers=f"gl {SCOPES} sc acq_rel acquire release proxy async alias mbarrier_init global "
+    "fence",
+    modifiers=f"{SCOPES} sc acq_rel acquire release proxy async alias mbarrier_init global "
     "shared::cta",
+    types="",
 )
 def fence(f: Lowering, i: Instruction) -> None:
     """``membar`` and ``fence``; a block's threads share one host thread."""

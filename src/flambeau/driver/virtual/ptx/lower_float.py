@@ -167,7 +167,8 @@ def transcendental(f: Lowering, opcode: str, value: str) -> str:
     return f.call("float", name, f"float {value}")
 
 
-@lowers("sin cos ex2 lg2 tanh", kind="float", modifiers="approx ftz", types="f32")
+@lowers("sin cos ex2 lg2", kind="float", modifiers="approx ftz", types="f32")
+@lowers("tanh", kind="float", modifiers="approx", types="f32")
 def elementary(f: Lowering, i: Instruction) -> None:
     """``sin``, ``cos``, ``ex2``, ``lg2``, ``tanh``."""
     _, (a,) = sources(f, i)

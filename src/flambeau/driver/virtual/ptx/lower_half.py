@@ -122,7 +122,8 @@ def sign_change(f: Lowering, i: Instruction) -> None:
     each(f, i, lambda numbers: f.value(f"{verb} i16 {numbers[0]}, {mask}"))
 
 
-@lowers("ex2 tanh", kind="half", modifiers="approx ftz")
+@lowers("ex2", kind="half", modifiers="approx ftz")
+@lowers("tanh", kind="half", modifiers="approx")
 def elementary(f: Lowering, i: Instruction) -> None:
     """``ex2`` and ``tanh``."""
     ftz = "ftz" in i.modifiers

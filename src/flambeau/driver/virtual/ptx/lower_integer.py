@@ -33,10 +33,13 @@ def extend(f: Lowering, value: str, kind: str, target: str, signed: bool) -> str
 
 # Sums with and without carry
 
+_NUMBERS = "u16 s16 u32 s32 u64 s64"
+_WIDE_NUMBERS = "u32 s32 u64 s64"
 _SUMS = {"add": "add", "addc": "add", "sub": "sub", "subc": "sub"}
 
 
-@lowers("add sub addc subc", kind="integer", modifiers="sat cc")
+@lowers("add sub", kind="integer", modifiers="sat cc", types=_NUMBERS)
+@lowers("addc subc", kind="integer", modifiers="cc", types=_WIDE_NUMBERS)
 def sum_or_difference(f: Lowering, i: Instruction) -> None:
     """``add``, ``sub`` and their carry forms."""
     kind, (a, b) = sources(f, i)
@@ -91,7 +94,7 @@ def product_mode(i: Instruction) -> str:
     return mode
 
 
-@lowers("mul", kind="integer", modifiers="lo hi wide")
+@lowers("mul", kind="integer", modifiers="lo hi wide", types=_NUMBERS)
 def multiply(f: Lowering, i: Instruction) -> None:
     """``mul``."""
     kind, (a, b) = sources(f, i)
@@ -99,7 +102,8 @@ def multiply(f: Lowering, i: Instruction) -> None:
     f.write(i.operands[0], value, kind, signed=is_signed(i))
 
 
-@lowers("mad madc", kind="integer", modifiers="lo hi wide cc sat")
+@lowers("mad", kind="integer", modifiers="lo hi wide cc sat", types=_NUMBERS)
+@lowers("madc", kind="integer", modifiers="lo hi cc", types=_WIDE_NUMBERS)
 def multiply_add(f: Lowering, i: Instruction) -> None:
     """``mad`` and its carry forms."""
     mode = product_mode(i)
@@ -118,7 +122,8 @@ def multiply_add(f: Lowering, i: Instruction) -> None:
     f.write(i.operands[0], total, kind, signed=is_signed(i))
 
 
-@lowers("mul24 mad24", kind="integer", modifiers="lo hi sat", types="u32 s32")
+@lowers("mul24", kind="integer", modifiers="lo hi", types="u32 s32")
+@lowers("mad24", kind="integer", modifiers="lo hi sat", types="u32 s32")
 def multiply_24(f: Lowering, i: Instruction) -> None:
     """``mul24`` and ``mad24``: products of the low 24 bits."""
     kind, values = sources(f, i)
@@ -141,7 +146,7 @@ def multiply_24(f: Lowering, i: Instruction) -> None:
     result(f, i, total)
 
 
-@lowers("sad", kind="integer")
+@lowers("sad", kind="integer", types=_NUMBERS)
 def sum_of_difference(f: Lowering, i: Instruction) -> None:
     """``sad``: c + |a - b|."""
     kind, (a, b, c) = sources(f, i)
@@ -151,7 +156,7 @@ def sum_of_difference(f: Lowering, i: Instruction) -> None:
     result(f, i, f.value(f"add {kind} {c}, {f.value(f'sub {kind} {high}, {low}')}"))
 
 
-@lowers("div rem", kind="integer")
+@lowers("div rem", kind="integer", types=_NUMBERS)
 def divide(f: Lowering, i: Instruction) -> None:
     """``div`` and ``rem``: x/0 is all ones and x rem 0 is x; INT_MIN/-1 wraps."""
     kind, (a, b) = sources(f, i)
@@ -172,14 +177,14 @@ def divide(f: Lowering, i: Instruction) -> None:
 # One source
 
 
-@lowers("neg", kind="integer")
+@lowers("neg", kind="integer", types="s16 s32 s64")
 def negate(f: Lowering, i: Instruction) -> None:
     """``neg``."""
     kind, (a,) = sources(f, i)
     result(f, i, f.value(f"sub {kind} 0, {a}"))
 
 
-@lowers("abs", kind="integer")
+@lowers("abs", kind="integer", types="s16 s32 s64")
 def absolute(f: Lowering, i: Instruction) -> None:
     """``abs``."""
     kind, (a,) = sources(f, i)
@@ -193,7 +198,7 @@ def invert(f: Lowering, i: Instruction) -> None:
     result(f, i, f.value(f"xor {kind} {a}, {'true' if kind == 'i1' else '-1'}"))
 
 
-@lowers("cnot", kind="integer")
+@lowers("cnot", kind="integer", types="b16 b32 b64")
 def logical_not(f: Lowering, i: Instruction) -> None:
     """``cnot``: 1 for 0, else 0."""
     kind, (a,) = sources(f, i)
@@ -271,7 +276,8 @@ def at_most(f: Lowering, value: str, limit: int) -> str:
     return f.call("i32", "llvm.umin.i32", f"i32 {value}", f"i32 {limit}")
 
 
-@lowers("shl shr", kind="integer")
+@lowers("shl", kind="integer", types="b16 b32 b64")
+@lowers("shr", kind="integer", types=f"b16 b32 b64 {_NUMBERS}")
 def shift(f: Lowering, i: Instruction) -> None:
     """``shl`` and ``shr``: amounts past the width give 0 or the sign."""
     kind = LLVM_TYPES[i.type]
@@ -401,7 +407,8 @@ def permute(f: Lowering, i: Instruction) -> None:
     f.write(i.operands[0], total, "i32")
 
 
-@lowers("dp4a dp2a", modifiers="lo hi", types="u32 s32")
+@lowers("dp4a", types="u32 s32")
+@lowers("dp2a", modifiers="lo hi", types="u32 s32")
 def dot_product(f: Lowering, i: Instruction) -> None:
     """``dp4a`` and ``dp2a``: bytes, or half words with the lower or upper two bytes, added to c."""
     signs = [m[0] == "s" for m in i.modifiers if m in LLVM_TYPES]

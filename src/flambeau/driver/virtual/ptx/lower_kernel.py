@@ -19,7 +19,7 @@ from flambeau.driver.virtual.ptx import (  # noqa: F401  the families fill the t
     lower_warp,
     lower_wmma,
 )
-from flambeau.driver.virtual.ptx.cfg import Block, Graph, step, writes
+from flambeau.driver.virtual.ptx.cfg import Block, Graph, registers_of, step, writes
 from flambeau.driver.virtual.ptx.inline import YIELDING
 from flambeau.driver.virtual.ptx.lower_control import THREAD_PARAMETERS
 from flambeau.driver.virtual.ptx.lower_warp import SPINNING
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["FunctionLowering"]
 
 CLOCK_STEP = 32  # cycles that reading a clock register takes
+MATRIX_OPCODES = frozenset({"mma", "ldmatrix", "stmatrix", "movmatrix", "wmma"})
 PAYLOAD_BYTES = 128  # operands and result of a matrix instruction
 EXITED = 1000  # what a thread returns that left by `exit`, from however deep a call
 SPIN_PATIENCE = 64  # turns of a polling loop before other threads get theirs
@@ -89,7 +90,10 @@ class FunctionLowering(Lowering):
             live = set(block.live_out)
             for instruction in reversed(block.instructions):
                 if instruction.opcode in YIELDING:
-                    self.live_after[id(instruction)] = frozenset(live - writes(instruction))
+                    needed_after = live - writes(instruction)
+                    if instruction.opcode == "stmatrix":  # it writes when it comes back
+                        needed_after |= set(registers_of(instruction.operands[0]))
+                    self.live_after[id(instruction)] = frozenset(needed_after)
                 step(live, instruction)
         needed: set[str] = set().union(
             *self.live_after.values(), *(self.graph.blocks[h].live_in for h in self.spins)
@@ -100,7 +104,7 @@ class FunctionLowering(Lowering):
             self.saved[name] = self.frame_end
             self.frame_end += size
         self.kept = self._keep_parameters() if self.yields else {}
-        if any(i.opcode in {"mma", "ldmatrix", "wmma"} for i in self.function.body):
+        if any(i.opcode in MATRIX_OPCODES for i in self.function.body):
             self.payload = -(-self.frame_end // 16) * 16
             self.frame_end = self.payload + PAYLOAD_BYTES
 

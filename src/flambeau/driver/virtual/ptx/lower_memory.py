@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from flambeau.driver.virtual.ptx.addressing import (
     CACHE_HINTS,
+    PREFETCHES,
     READ,
     SCOPES,
     SPACES,
@@ -12,12 +13,21 @@ from flambeau.driver.virtual.ptx.addressing import (
     checked_pointer,
     items_of,
     place,
+    pointer_at,
     refuse_more_operands,
     space_of,
 )
 from flambeau.driver.virtual.ptx.lower_mbarrier import arrive_after_copies
 from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, Lowering, Phase, lowers, width
-from flambeau.driver.virtual.ptx.syntax import Address, Immediate, Instruction, Symbol
+from flambeau.driver.virtual.ptx.syntax import (
+    Address,
+    Immediate,
+    Instruction,
+    Negated,
+    Operand,
+    Register,
+    Symbol,
+)
 
 __all__: list[str] = []
 
@@ -40,9 +50,11 @@ def ordering(i: Instruction, strong: str) -> tuple[str, str]:
 
 
 @lowers(
-    "ld ldu",
-    modifiers=f"weak volatile relaxed acquire mmio {SCOPES} v2 v4 {CACHE_HINTS} {' '.join(SPACES)}",
+    "ld",
+    modifiers=f"weak volatile relaxed acquire mmio {SCOPES} v2 v4 ca cg cs lu cv nc {CACHE_HINTS} "
+    f"{PREFETCHES} {' '.join(SPACES)}",
 )
+@lowers("ldu", modifiers="global v2 v4")
 def load(f: Lowering, i: Instruction) -> None:
     """``ld``: one check for all elements of a vector."""
     refuse_more_operands(i, 2)
@@ -75,7 +87,8 @@ def load(f: Lowering, i: Instruction) -> None:
 
 @lowers(
     "st",
-    modifiers=f"weak volatile relaxed release mmio {SCOPES} v2 v4 {CACHE_HINTS} {' '.join(SPACES)}",
+    modifiers=f"weak volatile relaxed release mmio {SCOPES} v2 v4 wb cg cs wt {CACHE_HINTS} "
+    "global shared shared::cta local param param::func",
 )
 def store(f: Lowering, i: Instruction) -> None:
     """``st``."""
@@ -104,7 +117,11 @@ def store(f: Lowering, i: Instruction) -> None:
     f.emit(f"store {wide} {vector}, ptr {pointer}, align {alignment}{f.tags()}")
 
 
-@lowers("cvta", modifiers=f"to {' '.join(SPACES)}", types="u64")
+@lowers(
+    "cvta",
+    modifiers="to global shared shared::cta local const param param::entry",
+    types="u64",
+)
 def convert_address(f: Lowering, i: Instruction) -> None:
     """``cvta``: shared and local offsets to generic addresses and back."""
     value = f.read(i.operands[1], "i64")
@@ -117,7 +134,7 @@ def convert_address(f: Lowering, i: Instruction) -> None:
     f.write(i.operands[0], value, "i64")
 
 
-@lowers("isspacep", modifiers=" ".join(SPACES))
+@lowers("isspacep", modifiers="global shared shared::cta local", types="")
 def is_space(f: Lowering, i: Instruction) -> None:
     """``isspacep``: which window a generic address lies in."""
     address = f.read(i.operands[1], "i64")
@@ -136,15 +153,17 @@ def is_space(f: Lowering, i: Instruction) -> None:
         i.unsupported()
 
 
-@lowers("prefetch prefetchu", modifiers="global local L1 L2 L2::evict_last L2::evict_normal")
+@lowers("prefetch", modifiers="global local L1 L2 L2::evict_last L2::evict_normal", types="")
+@lowers("prefetchu", modifiers="L1", types="")
 def prefetch(_f: Lowering, _i: Instruction) -> None:
     """``prefetch``: nothing to do."""
 
 
 @lowers(
     "cp",
-    modifiers="async commit_group wait_group wait_all mbarrier arrive noinc "
-    f"{CACHE_HINTS} {' '.join(SPACES)}",
+    modifiers="async commit_group wait_group wait_all mbarrier arrive noinc ca cg L2::cache_hint "
+    f"{PREFETCHES} shared shared::cta global",
+    types="b64",
 )
 def copy_async(f: Lowering, i: Instruction) -> None:
     """``cp.async``: the copy happens at once, so that groups have nothing to wait for."""
@@ -156,29 +175,63 @@ def copy_async(f: Lowering, i: Instruction) -> None:
         arrive_after_copies(f, i)
         return
     size = i.operands[2]
-    if len(i.operands) > 4 or not isinstance(size, Immediate) or size.value not in {4, 8, 16}:
+    operands = i.operands[: -1 if "L2::cache_hint" in i.modifiers else None]
+    sizes = {16} if "cg" in i.modifiers else {4, 8, 16}
+    if len(operands) > 4 or not isinstance(size, Immediate) or size.value not in sizes:
         i.unsupported("this form of copy")
     count = size.value
-    target = checked_pointer(f, i.operands[0], "shared", count, WRITE, i)
+    target = checked_pointer(f, operands[0], "shared", count, WRITE, i)
     f.emit(f"store i{8 * count} 0, ptr {target}, align {count}")
-    if len(i.operands) == 4:
-        wanted = f.read(i.operands[3], "i32")
-        whole = f.value(f"icmp eq i32 {wanted}, {count}")
-        none = f.value(f"icmp eq i32 {wanted}, 0")
-        known = f.value(f"or i1 {whole}, {none}")
-        site = f.unit.site(3, 0, i)
-
-        def slow() -> None:
-            f.unit.declare("fl_trap", "declare void {}(ptr, i32, i32) cold nounwind")
-            f.emit(f"call void @fl_trap(ptr %ctx, i32 %flat, i32 {site})")
-
-        f.fault_unless(known, slow)
-        run, skip = f.label(), f.label()
-        f.emit(f"br i1 {whole}, label %{run}, label %{skip}")
-        f.place(run)
-    source = checked_pointer(f, i.operands[1], "global", count, READ, i)
+    done = f.label()
+    if len(operands) == 4:
+        copy_part(f, i, target, count, done)
+    source = checked_pointer(f, operands[1], "global", count, READ, i)
     value = f.value(f"load i{8 * count}, ptr {source}, align {count}")
     f.emit(f"store i{8 * count} {value}, ptr {target}, align {count}")
-    if len(i.operands) == 4:
-        f.emit(f"br label %{skip}")
-        f.place(skip)
+    f.emit(f"br label %{done}")
+    f.place(done)
+
+
+def source_size(f: Lowering, operand: Operand | None, count: int) -> str:
+    """How many bytes to read: as said, or none where a predicate says to ignore the source."""
+    register = operand.register if isinstance(operand, Negated) else operand
+    if isinstance(register, Register) and f.function.registers[register.name] == "pred":
+        return f.value(f"select i1 {f.read(operand, 'i1')}, i32 0, i32 {count}")
+    return f.read(operand, "i32")
+
+
+def copy_part(f: Lowering, i: Instruction, target: str, count: int, done: str) -> None:
+    """Copy fewer bytes than there is room for and go to `done`; go on here for all of them."""
+    wanted = source_size(f, i.operands[3], count)
+    known = f.value(f"icmp ule i32 {wanted}, {count}")
+    site = f.unit.site(3, 0, i)
+
+    def slow() -> None:
+        f.unit.declare("fl_trap", "declare void {}(ptr, i32, i32) cold nounwind")
+        f.emit(f"call void @fl_trap(ptr %ctx, i32 %flat, i32 {site})")
+
+    f.fault_unless(known, slow)
+    part, some, again, whole = (f.label() for _ in range(4))
+    all_of_it = f.value(f"icmp eq i32 {wanted}, {count}")
+    f.emit(f"br i1 {all_of_it}, label %{whole}, label %{part}")
+    f.place(part)
+    none = f.value(f"icmp eq i32 {wanted}, 0")
+    f.emit(f"br i1 {none}, label %{done}, label %{some}")
+    f.place(some)
+    first = f.address(i.operands[1], i)
+    size = f.value(f"zext i32 {wanted} to i64")
+    last = f.value(f"add i64 {first}, {f.value(f'sub i64 {size}, 1')}")
+    source = pointer_at(f, first, "global", 1, READ, i)
+    pointer_at(f, last, "global", 1, READ, i)
+    start = f.label()
+    f.emit(f"br label %{start}")
+    f.place(start)
+    f.emit(f"br label %{again}")
+    f.place(again)
+    following = f"%{again}.next"
+    at = f.value(f"phi i64 [ 0, %{start} ], [ {following}, %{again} ]")
+    byte = f.value(f"load i8, ptr {f.value(f'getelementptr i8, ptr {source}, i64 {at}')}")
+    f.emit(f"store i8 {byte}, ptr {f.value(f'getelementptr i8, ptr {target}, i64 {at}')}")
+    f.emit(f"{following} = add i64 {at}, 1")
+    f.emit(f"br i1 {f.value(f'icmp eq i64 {following}, {size}')}, label %{done}, label %{again}")
+    f.place(whole)

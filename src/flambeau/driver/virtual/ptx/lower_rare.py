@@ -55,7 +55,8 @@ def find_nth_set(f: Lowering, i: Instruction) -> None:
     f.write(i.operands[0], f.call("i32", "fl_find_nth", *values), "i32")
 
 
-@lowers("add min max", kind="pair", modifiers="relu")
+@lowers("add", kind="pair")
+@lowers("min max", kind="pair", modifiers="relu")
 def pairs(f: Lowering, i: Instruction) -> None:
     """``add``, ``min``, ``max`` of two 16-bit integers in a register."""
     a, b = (
@@ -77,7 +78,7 @@ def pairs(f: Lowering, i: Instruction) -> None:
     f.write(i.operands[0], f.value(f"bitcast <2 x i16> {both} to i32"), "i32")
 
 
-@lowers("elect", modifiers="sync")
+@lowers("elect", modifiers="sync", types="")
 def elect(f: Lowering, i: Instruction) -> None:
     """``elect.sync``: one lane of the mask, here the lowest."""
     f.emit(f"store i64 1, ptr {f.frame('value')}")
@@ -92,11 +93,11 @@ def elect(f: Lowering, i: Instruction) -> None:
     f.write(i.operands[0].second, f.value(f"icmp eq i32 {own}, {leader}"), "i1")
 
 
-@lowers(
-    "griddepcontrol setmaxnreg discard applypriority pmevent",
-    modifiers="wait launch_dependents inc dec sync aligned global L2 L2::evict_normal mask",
-    types="u32",
-)
+@lowers("griddepcontrol", modifiers="wait launch_dependents", types="")
+@lowers("setmaxnreg", modifiers="inc dec sync aligned", types="u32")
+@lowers("discard", modifiers="global L2", types="")
+@lowers("applypriority", modifiers="global L2::evict_normal", types="")
+@lowers("pmevent", modifiers="mask", types="")
 def nothing(_f: Lowering, _i: Instruction) -> None:
     """Hints, and waits for a grid that has ended before this one began."""
 

@@ -17,7 +17,7 @@ AT_BARRIER, AT_WARP, SPINNING = 1, 2, 3
 _WARP_OPERATIONS = (
     "sync", "up", "down", "bfly", "idx", "all", "any", "uni", "ballot", "match_any", "match_all",
     "active", "add", "smin", "smax", "umin", "umax", "and", "or", "xor", "mma",
-    "ldmatrix", "wmma",
+    "ldmatrix", "wmma", "stmatrix", "movmatrix",
 )  # fmt: skip
 _WARP = {name: number for number, name in enumerate(_WARP_OPERATIONS)}
 _BARRIER = {"sync": 0, "arrive": 1, "popc": 2, "and": 3, "or": 4}
@@ -114,7 +114,8 @@ def active_mask(f: Lowering, i: Instruction) -> None:
     f.write(i.operands[0], f.value(f"trunc i64 {outcome(f, 'value', 'i64')} to i32"), "i32")
 
 
-@lowers("bar barrier", modifiers="sync arrive red warp aligned cta popc and or", types="u32 pred")
+@lowers("bar", modifiers="sync arrive red warp cta popc and or", types="u32 pred")
+@lowers("barrier", modifiers="sync arrive red aligned cta popc and or", types="u32 pred")
 def barrier(f: Lowering, i: Instruction) -> None:
     """``bar``, ``barrier``: of the block or of a warp."""
     if "warp" in i.modifiers:

@@ -81,7 +81,7 @@ TABLE: dict[tuple[str, str], Row] = {}
 
 
 def lowers(
-    opcodes: str, *, kind: str = "any", modifiers: str = "", types: str = ""
+    opcodes: str, *, kind: str = "any", modifiers: str = "", types: str | None = None
 ) -> Callable[[Handler], Handler]:
     """Register a handler.
 
@@ -95,7 +95,7 @@ def lowers(
     modifiers
         All modifiers it understands besides `types`; others are refused.
     types
-        The types it takes; all types of the kind where none are given.
+        The types it takes, maybe none; by default all types of the kind.
     """
     by_kind = {
         "integer": INTEGER_TYPES,
@@ -103,7 +103,9 @@ def lowers(
         "half": HALF_TYPES,
         "pair": frozenset(PAIRS),
     }
-    allowed = frozenset(types.split()) if types else by_kind.get(kind, frozenset(LLVM_TYPES))
+    allowed = (
+        frozenset(types.split()) if types is not None else by_kind.get(kind, frozenset(LLVM_TYPES))
+    )
 
     def register(handler: Handler) -> Handler:
         row = Row(handler, frozenset(modifiers.split()), allowed)
