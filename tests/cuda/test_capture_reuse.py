@@ -28,7 +28,8 @@ def reuse() -> Iterator[None]:
 
 
 def new() -> torch.Tensor:
-    return torch.empty(COUNT, device="cuda")
+    made: torch.Tensor = torch.empty(COUNT, device="cuda")
+    return made
 
 
 def use_and_free(side: torch.cuda.Stream) -> int:
@@ -172,3 +173,19 @@ def test_other_graphs_of_a_shared_pool_wait_for_the_end_of_the_capture(reuse: No
         late = new()
         late.fill_(3)
     assert late.data_ptr() == address  # the first capture has ended
+
+
+def test_a_conditional_part_proves_nothing(reuse: None, gpu: torch.device) -> None:
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    flag = torch.ones((), dtype=torch.bool, device=gpu)
+    count = torch.zeros((), device=gpu)
+    with torch.cuda.graph(graph):
+        address = use_and_free(side)
+        torch.cuda.current_stream().wait_stream(side)
+        graph.begin_capture_to_if_node(flag)
+        count.add_(1)
+        graph.end_capture_to_conditional_node()
+        late = new()
+    assert late.data_ptr() != address
+    graph.replay()
+    assert count.item() == 1

@@ -168,3 +168,15 @@ def test_the_old_name_warns() -> None:
         torch.cuda.memory._set_allocator_settings("")
     with pytest.raises(TypeError, match="str"):
         _allocator_settings.set_(None)  # type: ignore[arg-type]
+
+
+def test_a_class_is_attached_to_a_stream(gpu: object) -> None:
+    attach = torch.cuda.memory._set_stream_reserve_class
+    stream = torch.cuda.Stream()
+    attach(stream, "small")
+    attach(stream.cuda_stream, None)
+    for wrong in (True, "x", None):
+        with pytest.raises(TypeError, match="expected a Stream or its handle"):
+            attach(wrong, "small")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a str or None"):
+        attach(stream, 3)  # type: ignore[arg-type]

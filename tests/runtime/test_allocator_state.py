@@ -206,3 +206,11 @@ def _empty(books: Books) -> None:
 
 Allocator.TestCase.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
 TestAllocator = Allocator.TestCase
+
+
+class LongAllocator(Allocator):
+    """The same machine for 100,000 steps and more."""
+
+
+LongAllocator.TestCase.settings = settings(max_examples=250, stateful_step_count=500, deadline=None)
+TestLongAllocator = pytest.mark.timeout(3000)(pytest.mark.slow(LongAllocator.TestCase))
