@@ -43,10 +43,12 @@ def start(text: str) -> None:
 
 
 def end() -> None:
-    """Remove the file that `start` made."""
+    """Remove the file that `start` made, once."""
     os.environ.pop(_ON, None)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(os.environ.pop(_FILE))
+    path = os.environ.pop(_FILE, None)
+    if path is not None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 def _machine() -> Any:

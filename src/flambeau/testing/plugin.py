@@ -100,6 +100,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if text:
         sys.stderr.write(f"\nflambeau: outside of tests, {text}\n")
         session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+    pytest_unconfigure(session.config)  # which xdist's workers do not come to
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
