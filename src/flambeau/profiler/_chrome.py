@@ -8,6 +8,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from flambeau.profiler import _lanes
 from flambeau.profiler._events import work_name
 
 if TYPE_CHECKING:
@@ -123,13 +124,14 @@ def trace(
         Categories to keep; None keeps all.
     """
     events = [e for e in _events(timeline, graph_lanes, waits) if not keep or e["cat"] in keep]
+    names = [*_names(timeline), *_lanes.untangle(events)]
     data: dict[str, Any] = {
         "schemaVersion": 1,
         "deviceProperties": timeline.devices,
         **metadata,
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": timeline.epoch,
-        "traceEvents": [*_names(timeline), *events],
+        "traceEvents": [*names, *events],
         "traceName": name,
     }
     annotated = graph_lanes.given is not None or bool(timeline.annotations)
