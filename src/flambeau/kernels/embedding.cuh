@@ -6,9 +6,15 @@
 extern "C" __device__ void __assertfail(
     const char *condition, const char *file, unsigned line, const char *function, size_t char_size);
 
+// What is stored here leaves the cache first, so that what is read again stays.
+template <class Pack> __device__ inline void store_passing(Pack *to, const Pack &pack) {
+  if constexpr (sizeof(Pack) == 16) __stcs((uint4 *)to, *(const uint4 *)&pack);
+  else *to = pack;
+}
+
 // A row of threads copies a piece of a row of the table, packs of V elements. The first piece of all
 // rows comes before the second, so that of a large table a slice is in use at a time, which the cache holds.
-enum { EMBEDDING_PACKS = 4 };  // of a thread
+enum { EMBEDDING_PACKS = 2 };  // of a thread
 template <int V, class T, class Index>
 __device__ inline void embedding_forward(
     T *out, const T *table, const Index *indices, int64 count, int64 rows, int64 features) {
@@ -29,7 +35,7 @@ __device__ inline void embedding_forward(
       if (first + p * step < features) packs[p] = pack_at<V>(table, first + p * step);
 #pragma unroll
     for (int p = 0; p < EMBEDDING_PACKS; ++p)
-      if (first + p * step < features) *(Vector<T, V> *)(out + first + p * step) = packs[p];
+      if (first + p * step < features) store_passing((Vector<T, V> *)(out + first + p * step), packs[p]);
   }
 }
 

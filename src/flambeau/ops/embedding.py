@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["backward", "embedding", "forward", "linear", "renormalize"]
 
 _INT32 = _dtype.dtypes["int32"]
-_PACKS = 4  # EMBEDDING_PACKS of embedding.cuh
-_ACROSS = 64  # threads beside each other that copy a row
+_PACKS = 2  # EMBEDDING_PACKS of embedding.cuh
+_ACROSS = 32  # threads beside each other that copy a row
 _MOST_PIECES = 65535  # of a grid's second dimension
 
 
