@@ -56,6 +56,25 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Driver:
     return made
 
 
+GENERATED = """#include "types.cuh"
+// add_
+FLAMBEAU_KERNEL(32) kernel(float *x) { FLAMBEAU_GRID_WAIT(); x[threadIdx.x] += 1; }
+"""
+
+
+def test_machine_code_of_generated_sources_has_the_name_of_what_it_does(fake: _Driver) -> None:
+    fake.target = CodeTarget("cubin", "sm_90")
+    image, name = compiling.compile_source(GENERATED, "kernel", device=0)
+    assert name == "add_kernel"
+    assert compiling.compile_source(GENERATED, "kernel", device=0) == (image, name)
+    assert compiling.get_function(GENERATED, "kernel", 0) == 100 + len("add_kernel")
+    assert b".text.add_kernel" in fake.loaded[0]
+    _, entry = compiling.compile_for_pack(GENERATED, "", (), "sm_90")
+    assert b".text.add_kernel" in entry
+    fake.target = CodeTarget("ptx", "compute_80")
+    assert compiling.compile_source(GENERATED, "kernel", device=0)[1] == "kernel"
+
+
 def test_ptx_for_the_driver_s_target(fake: _Driver) -> None:
     image, name = compiling.compile_source(SOURCE, "twice", device=0)
     assert name == "twice"

@@ -59,6 +59,22 @@ class TestWhatIsCollected:
         assert kernel["tid"] == kernel["args"]["stream"] == 7
         assert kernel["args"]["block"][0] * kernel["args"]["grid"][0] * 4 >= 1000
 
+    def test_kernels_of_a_graph_captured_before_have_their_names(self, gpu, tmp_path):
+        x = torch.ones(1000, device=gpu)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = x * 2
+            z = (y + 1).sum()
+        with profile() as prof:
+            graph.replay()
+            z.item()
+        trace = exported(prof, tmp_path / "t.json")
+        kernels = [e for e in of_category(trace, "kernel") if "graph id" in e["args"]]
+        assert [e["name"] for e in kernels] == ["mul_kernel", "add_kernel", "sum_kernel"]
+        ids = [e["args"]["graph node id"] for e in kernels]
+        assert len({i >> 32 for i in ids}) == 1
+        assert len(set(ids)) == 3
+
     def test_copies_and_fills_have_bytes_and_names(self, gpu, tmp_path):
         source = torch.ones(1 << 12).pin_memory()
         with profile() as prof:

@@ -35,6 +35,8 @@ __all__ = [
 _COMMON_OPTIONS = ("--std=c++17", "-default-device")
 _COMPILER_WHEELS = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13")
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+_GENERATED = re.compile(r"FLAMBEAU_KERNEL\(\w+\)\s+kernel\b")
+_TITLE = re.compile(r"^// (\w+)$|^typedef (\w+)<.*> Op;$", re.MULTILINE)
 _lock = threading.RLock()
 _modules: dict[tuple[Any, ...], tuple[int, str]] = {}
 _functions: dict[tuple[Any, ...], int] = {}
@@ -144,7 +146,9 @@ def compile_source(
         pack.recorded.setdefault((source, expression, tuple(options)))
     if target.kind == "ptx" and not {"-lineinfo", "--generate-line-info"} & set(options):
         options = (*options, "-lineinfo")  # so that faults and checks name lines of the source
-    arguments = (f"--gpu-architecture={own}", *_with_common_options(options))
+    own_options = (*_with_common_options(options), *_renaming(source, target.kind))
+    arguments = (f"--gpu-architecture={own}", *own_options)
+    name = _symbol(source, name, target.kind)
     if not use_cache:
         image, lowered_name = _compile(source, expression, target.kind, arguments)
         return image, lowered_name or name
@@ -173,12 +177,31 @@ def compile_for_pack(
     source: str, expression: str, options: Sequence[str], arch: str
 ) -> tuple[list[str], bytes]:
     """What makes a kernel's key in the pack, and its entry: machine code for an architecture."""
-    arguments = (f"--gpu-architecture={arch}", *_with_common_options(options))
+    own_options = (*_with_common_options(options), *_renaming(source, "cubin"))
+    arguments = (f"--gpu-architecture={arch}", *own_options)
     parts = ["cubin", *arguments, expression, source]
     for header, text in _headers_of(source):
         parts += [header, text]
     image, lowered = _compile(source, expression, "cubin", arguments)
     return parts, lowered.encode() + b"\0" + image
+
+
+def _symbol(source: str, name: str, kind: str) -> str:
+    """What a kernel of C's linkage is called in the code.
+
+    Generated sources call theirs ``kernel``. In machine code it has the name of what it does, which
+    is all that CUPTI and other tools know of a graph's kernels.
+    """
+    if kind != "cubin" or name != "kernel" or not _GENERATED.search(source):
+        return name
+    title = _title(source)
+    return f"{title.lower()}_kernel" if title else name
+
+
+def _renaming(source: str, kind: str) -> tuple[str, ...]:
+    """The compiler option that makes `_symbol` true."""
+    symbol = _symbol(source, "kernel", kind)
+    return () if symbol == "kernel" else (f"-Dkernel={symbol}",)
 
 
 def _with_common_options(options: Sequence[str]) -> tuple[str, ...]:
@@ -232,7 +255,9 @@ def get_function(source: str, name: str, device: int, options: Sequence[str] = (
             image, lowered = compile_source(source, name, device=device, options=options)
             loaded = _modules[module_key] = (modules.load(image, device), lowered)
         module, lowered = loaded
-        function = modules.function(module, lowered if expression else name)
+        if not expression:
+            lowered = _symbol(source, name, driver.current().code_target(device).kind)
+        function = modules.function(module, lowered)
         _functions[key] = function
         return function
 
@@ -425,6 +450,10 @@ def title_of(function: int) -> str | None:
     """
     for (_, source, _, _), handle in _functions.items():
         if handle == function:
-            found = re.search(r"^// (\w+)$|^typedef (\w+)<.*> Op;$", source, re.MULTILINE)
-            return (found[1] or found[2]).strip("_") if found else None
+            return _title(source)
     return None
+
+
+def _title(source: str) -> str | None:
+    found = _TITLE.search(source)
+    return (found[1] or found[2]).strip("_") if found else None

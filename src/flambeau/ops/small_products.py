@@ -12,6 +12,7 @@ __all__ = ["SOURCE", "function_for"]
 
 SOURCE = """
 #include "product.cuh"
+// small_product
 FLAMBEAU_KERNEL(PRODUCT_THREADS)
 kernel(float *c, const float *a, const float *b, ProductShape shape) {
   FLAMBEAU_GRID_WAIT();

@@ -82,6 +82,19 @@ def test_kernels_of_graphs_have_the_id_that_annotations_have():
     assert (work.static_shared, work.dynamic_shared, work.registers) == (8, 16, 24)
 
 
+@pytest.mark.parametrize(
+    ("symbol", "name"),
+    [
+        ("mul_kernel", "mul_kernel"),
+        ("_Z5scaleIfEvPT_", "void scale<float>(float*)"),
+        ("_ZN2cu4copyILi3EEEvv", "void cu::copy<3>()"),
+        ("_Zbroken", "_Zbroken"),
+    ],
+)
+def test_names_of_kernels_are_as_in_their_source(symbol, name):
+    assert cupti._plain(symbol) == name
+
+
 def test_copies_say_from_where_to_where():
     copies = [
         transfer(KINDS.MEMCPY, copy_kind=1, src_kind=2, dst_kind=3),

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import re
 import threading
 import time
@@ -173,11 +175,42 @@ def _use_system_ids(calls: list[HostCall]) -> None:
         call.thread = ids.get(call.thread & 0xFFFFFFFF, call.thread)
 
 
+@functools.cache
+def _demangler() -> Any:
+    """``__cxa_demangle`` of the C++ library that the compiled modules use too; None without it."""
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+    except OSError:
+        return None
+    demangle = library["__cxa_demangle"]
+    demangle.restype = ctypes.c_void_p
+    demangle.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    library.free.argtypes = [ctypes.c_void_p]
+    library.free.restype = None
+    return demangle, library.free
+
+
+@functools.cache
+def _plain(name: str) -> str:
+    """A kernel's name as its source has it."""
+    if not name.startswith("_Z") or _demangler() is None:
+        return name
+    demangle, free = _demangler()
+    status = ctypes.c_int()
+    found = demangle(name.encode(), None, None, ctypes.addressof(status))
+    if not found:
+        return name
+    try:
+        return ctypes.string_at(found).decode()
+    finally:
+        free(found)
+
+
 def _kernel(r: Any) -> DeviceWork:
     graph = int(r.graph_id)
     return DeviceWork(
         kind="kernel",
-        name=str(r.name),
+        name=_plain(str(r.name)),
         device=int(r.device_id),
         context=int(r.context_id),
         stream=int(r.stream_id),
