@@ -39,6 +39,8 @@ def test_layouts(gpu: Any) -> None:
         (x[:, 1:, 3:], a[:, 1:, 3:]),
         (x[:, :, ::2], a[:, :, ::2]),
         (x.transpose(0, 1), a.swapaxes(0, 1)),
+        (x.reshape(-1).as_strided((5, 6), (1, 1)), a.reshape(-1)[np.add.outer(range(5), range(6))]),
+        (x.mT[:, 2:7], a.swapaxes(1, 2)[:, 2:7]),
         (x[:1].expand(3, 8, 12), np.broadcast_to(a[:1], (3, 8, 12))),
         (x.reshape(-1)[1:73].view(6, 12), a.reshape(-1)[1:73].reshape(6, 12)),
     ):

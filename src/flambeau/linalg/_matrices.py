@@ -164,6 +164,8 @@ def raise_failures(name: str, info: Tensor, problem: str) -> None:
     if not info.numel():
         return
     statuses = info.reshape(-1).tolist()
+    if not any(statuses):
+        return
     for element, status in enumerate(statuses):
         if status:
             where = f"(Batch element {element}): " if info.ndim else ""

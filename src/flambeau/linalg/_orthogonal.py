@@ -75,8 +75,11 @@ def _qr(a: Tensor, *, complete: bool) -> tuple[Tensor, Tensor]:
     packed, tau = householder(a)
     width = m if complete else k
     triangle = packed.mT[..., :width, :].triu()
-    vectors = new_like(a, (*a.shape[:-2], width, m)).fill_(0)
-    vectors[..., :k, :] = packed[..., :k, :]
+    if width == k:  # what is packed is not needed any more
+        vectors = packed[..., :k, :].contiguous()
+    else:
+        vectors = new_like(a, (*a.shape[:-2], width, m)).fill_(0)
+        vectors[..., :k, :] = packed[..., :k, :]
     return _form(vectors, tau), triangle
 
 

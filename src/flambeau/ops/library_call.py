@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flambeau.ops.common import THREADS, kernel, launch_linear
 from flambeau.runtime import _cuda_device, _dtype, observers
 from flambeau.runtime._stream import current_stream
 from flambeau.runtime._tensor import empty
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["LibraryCall"]
 
+_POINTERS = f"""#include "types.cuh"
+FLAMBEAU_KERNEL({THREADS}) pointers(int64 *out, int64 first, int64 step, int64 n) {{
+  FLAMBEAU_GRID_WAIT();
+  const int64 i = blockIdx.x * (int64){THREADS} + threadIdx.x;
+  if (i < n) out[i] = first + i * step;
+}}
+"""
 _UINT8, _INT64 = _dtype.dtypes["uint8"], _dtype.dtypes["int64"]
 
 
@@ -68,11 +76,14 @@ class LibraryCall:
 
     def addresses(self, first: int, step: int, count: int) -> int:
         """Address of `count` pointers, `step` bytes apart."""
-        from flambeau.ops.sequences import arange
+        if self._guard is None:
+            from flambeau.ops.sequences import arange
 
-        where = f"cuda:{self._device}" if self._guard is not None else "cpu"
-        last = first + step * count
-        return self._keep(arange(first, last, step, dtype=_INT64, device=where))
+            return self._keep(arange(first, first + step * count, step, dtype=_INT64))
+        pointers = empty((count,), dtype=_INT64, device=f"cuda:{self._device}")
+        made = kernel(_POINTERS, "pointers", "Pqqq", self._device)
+        launch_linear(made, self._device, count, pointers, first, step, count)
+        return self._keep(pointers)
 
     def tell(self, name: str, read: tuple[Tensor, ...], written: tuple[Tensor, ...]) -> None:
         """Tell observers what was queued, and count the writes."""

@@ -47,9 +47,8 @@ def triangle(input: Tensor, diagonal: int, lower: bool, out: Tensor | None = Non
         A contiguous tensor of this shape for the result, such as a contiguous `input` itself.
     """
     if not input.is_contiguous():
-        turned = input.mT
-        if out is None and turned.is_contiguous():
-            return triangle(turned, -diagonal, not lower).mT
+        if out is None and input.stride(-2) == 1 != input.stride(-1):
+            return triangle(input.mT, -diagonal, not lower).mT
         input = input.contiguous()
     made = new_like(input, input.shape) if out is None else out
     rows, columns = input.shape[-2:]

@@ -246,7 +246,12 @@ class NvidiaSolver:
         """``geqrf``, or cuBLAS's batched form."""
         type_ = _TYPES[dtype]
         least = min(m, n)
-        if batch >= max(2, least // 16) and least <= _QR_BATCHED_UP_TO:
+        # The batched form makes NaN of complex columns that are zero.
+        if (
+            type_.real_item == type_.item
+            and batch >= max(2, least // 16)
+            and least <= _QR_BATCHED_UP_TO
+        ):
             addresses = call.addresses(a, m * n * type_.item, batch)
             factors = call.addresses(tau, least * type_.item, batch)
             wrong = c_int(0)
