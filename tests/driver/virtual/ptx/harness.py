@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from functools import cache
+from typing import Any
+from unittest.mock import patch
+
 import numpy as np
 
-from flambeau.driver.virtual.ptx import _engine
+from flambeau.driver.virtual.ptx import _engine, jit
 from flambeau.driver.virtual.ptx.loader import LoadedModule, load
 
 Argument = np.ndarray | np.generic | bytes
@@ -33,12 +38,40 @@ class Globals:
         return address
 
 
-class Module:
-    """A loaded PTX module whose kernels take NumPy arrays."""
+@cache
+def plain_machine() -> Any:
+    """A compiler that does not optimize, which takes a fifth of the time."""
+    llvm = jit.binding()
+    _, cpu, features = jit.host()
+    target = llvm.Target.from_triple(llvm.get_process_triple())
+    return target.create_target_machine(
+        cpu=cpu, features=features, opt=0, reloc="pic", codemodel="small"
+    )
 
-    def __init__(self, ptx: str) -> None:
+
+def compile_plainly(text: str) -> bytes:
+    llvm, machine = jit.binding(), plain_machine()
+    module = llvm.parse_assembly(text)
+    module.triple, module.data_layout = llvm.get_process_triple(), str(machine.target_data)
+    return bytes(machine.emit_object(module))
+
+
+class Module:
+    """A loaded PTX module whose kernels take NumPy arrays.
+
+    Parameters
+    ----------
+    ptx
+        The module.
+    optimized
+        Whether it is compiled as usual. The cache on disk does not know the difference.
+    """
+
+    def __init__(self, ptx: str, *, optimized: bool = True) -> None:
         self.memory = Globals()
-        self.loaded: LoadedModule = load(ptx, self.memory.allocate)
+        plain = nullcontext() if optimized else patch.object(jit, "compile_ir", compile_plainly)
+        with plain:
+            self.loaded: LoadedModule = load(ptx, self.memory.allocate)
 
     def info(self, name: str) -> _engine.KernelSummary:
         return _engine.kernel_info(self.loaded.kernels[name])

@@ -32,7 +32,8 @@ from flambeau.driver.virtual.ptx.lowering import LLVM_TYPES, TABLE
 
 @cache
 def module(signature: Signature) -> Module:
-    return Module(HEAD + entry(signature, groups()[signature]))
+    atomic = signature[2]  # no optimization could change what atomic operations do
+    return Module(HEAD + entry(signature, groups()[signature]), optimized=not atomic)
 
 
 def run(signature: Signature, rows: list[tuple[int, ...]], block: int) -> np.ndarray:

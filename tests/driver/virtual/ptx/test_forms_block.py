@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -20,25 +17,6 @@ from driver.virtual.ptx.forms_block import (
 from driver.virtual.ptx.forms_block_inputs import inputs_for
 from driver.virtual.ptx.forms_block_table import families
 from driver.virtual.ptx.harness import Module
-from flambeau.driver.virtual.ptx import jit
-
-
-@cache
-def plain_machine() -> Any:
-    """A compiler that does not optimize, which takes a fifth of the time."""
-    llvm = jit.binding()
-    _, cpu, features = jit.host()
-    target = llvm.Target.from_triple(llvm.get_process_triple())
-    return target.create_target_machine(
-        cpu=cpu, features=features, opt=0, reloc="pic", codemodel="small"
-    )
-
-
-def compile_plainly(text: str) -> bytes:
-    llvm, machine = jit.binding(), plain_machine()
-    module = llvm.parse_assembly(text)
-    module.triple, module.data_layout = llvm.get_process_triple(), str(machine.target_data)
-    return bytes(machine.emit_object(module))
 
 
 def aligned(array: np.ndarray) -> np.ndarray:
@@ -57,9 +35,7 @@ def aligned(array: np.ndarray) -> np.ndarray:
 def test_forms(family, optimized, monkeypatch, tmp_path):
     forms = families()[family]
     monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path))
-    if not optimized:
-        monkeypatch.setattr(jit, "compile_ir", compile_plainly)
-    module = Module(kernel(forms))
+    module = Module(kernel(forms), optimized=optimized)
     most = most_outputs(forms)
     for seed in (1, 2):
         words = aligned(inputs_for(family, seed))
