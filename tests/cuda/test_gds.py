@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import gc
 import os
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -199,3 +200,19 @@ def test_transfers_take_time_on_the_modelled_clock(tmp_path: Path) -> None:
         start = torch.virtual.clock()
         file.save_storage(x.untyped_storage())
         assert 1_000_000 <= torch.virtual.clock() - start < 1_050_000  # 7 GB a second
+
+
+def test_a_large_file_is_byte_for_byte_the_memory(tmp_path: Path) -> None:
+    count = (1 << 30 if REAL else 1 << 24) // 4
+    x = torch.randint(-(1 << 31), (1 << 31) - 1, (count,), dtype=torch.int32, device="cuda")
+    y = torch.zeros_like(x)
+    path = tmp_path / "large.bin"
+    with GdsFile(str(path), os.O_CREAT | os.O_RDWR) as file:
+        file.save_storage(x.untyped_storage())
+        file.load_storage(y.untyped_storage())
+    assert torch.equal(x, y)
+    with path.open("rb") as written:
+        found = 0
+        while piece := written.read(1 << 24):
+            found = zlib.crc32(piece, found)
+    assert found == zlib.crc32(x.cpu().numpy())

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -245,3 +246,34 @@ def test_a_replayed_graph_keeps_to_the_partition_of_its_capture() -> None:
             _ = x * 2
         times.append(elapsed([torch.cuda.Stream()], graph.replay))
     assert times[1] > 2 * times[0]
+
+
+@pytest.mark.gpu
+def test_kernels_on_disjoint_partitions_overlap_on_hardware() -> None:
+    spin = torch.cuda._compile_kernel(
+        """extern "C" __global__ void spin(int cycles) {
+             const long long start = clock64();
+             while (clock64() - start < cycles) {}
+           }""",
+        "spin",
+    )
+    parts = GreenContext.split(num_sms=[64, 64], device_id=0)
+    properties = torch.cuda.get_device_properties(0)
+    assert all(part.sm_count >= 64 for part in parts)
+    assert sum(part.sm_count for part in parts) <= properties.multi_processor_count
+    full = properties.max_threads_per_multi_processor // 1024 * parts[0].sm_count
+
+    def seconds(*streams: Any) -> float:
+        times = []
+        for _ in range(4):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for stream in streams:
+                spin(grid=(full, 1, 1), block=(1024, 1, 1), args=(8_000_000,), stream=stream)
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    one = seconds(parts[0].Stream())
+    assert seconds(parts[0].Stream(), parts[1].Stream()) < 1.4 * one
+    assert seconds(parts[0].Stream(), parts[0].Stream()) > 1.6 * one

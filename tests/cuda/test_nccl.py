@@ -672,6 +672,39 @@ def test_bytes_over_the_links_and_time_on_the_clock() -> None:
     assert on_the_link < nanoseconds < 1.2 * on_the_link + 20_000
 
 
+@virtual_only
+@pytest.mark.parametrize("count", [1, 8])
+def test_collectives_of_one_and_of_eight_gpus(count: int) -> None:
+    lines = run_script(
+        """
+    import numpy as np
+    from flambeau.cuda import nccl
+    n = torch.cuda.device_count()
+    host = [np.random.default_rng(i).integers(0, 9, 64) for i in range(n)]
+    total, joined = sum(host), np.concatenate(host)
+    def inputs():
+        return [torch.from_numpy(v).to(i) for i, v in enumerate(host)]
+    def room(size):
+        return [torch.empty(size, dtype=torch.int64, device=i) for i in range(n)]
+    def same(tensors, expected):
+        return all(np.array_equal(t.cpu().numpy(), expected) for t in tensors)
+    x, parts, everything = inputs(), room(64 // n), room(64 * n)
+    nccl.reduce_scatter(x, parts)
+    nccl.all_gather(x, everything)
+    print(same([torch.cuda.comm.gather(parts)], total), same(everything, joined))
+    nccl.all_reduce(x)
+    y, z = inputs(), inputs()
+    nccl.reduce(y, root=n // 2)
+    nccl.broadcast(z, root=n - 1)
+    print(same(x, total), same([y[n // 2]], total), same(z, host[-1]))
+    links = torch.virtual.link_traffic()
+    print(sorted(links) == [(i, (i + 1) % n) for i in range(n)] if n > 1 else links == {})
+    """,
+        {"FLAMBEAU_VIRTUAL": f"h200:{count}"},
+    ).lines
+    assert lines == ["True True", "True True True", "True"]
+
+
 def test_no_context_is_made_on_a_device_that_nobody_named() -> None:
     lines = run_script(
         """
