@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flambeau.runtime import _allocator_settings
-from flambeau.runtime._allocator_settings import (
+from flambeau.runtime._allocator_options import (
     AllocatorSettingsError,
     Options,
     Reserve,
