@@ -302,6 +302,36 @@ class TestTotals:
         tops = [e for e in prof.events() if e.of_cpu and e.cpu_parent is None]
         assert host == pytest.approx(sum(e.cpu_time_total for e in tops))
 
+    def test_what_an_event_and_its_totals_tell(self, gpu):
+        x = torch.ones(1 << 16, device=gpu)
+        with profile(profile_memory=True) as prof:
+            kept = [x.mul(2), x.mul(3)]
+        events = prof.events()
+        assert type(events).__name__ == "EventList"
+        first, second = [e for e in events if e.name == "aten::mul"]
+        assert type(first).__name__ == "FunctionEvent"
+        assert first.external_id == first.id != second.external_id
+        assert first.self_device_memory_usage == first.device_memory_usage == x.nbytes
+        assert first.self_cpu_memory_usage == first.cpu_memory_usage == 0
+        assert first.cpu_time == first.cpu_time_total > 0
+        assert first.device_time == first.cuda_time == first.cuda_time_total > 0
+        assert (first.use_device, first.overload_name) == ("cuda", "")
+        assert not first.is_async
+        assert not first.is_remote
+        kernels = [e for e in events if e.name == "mul_kernel"]
+        assert [k.device_resource_id for k in kernels] == [7, 7]
+        (total,) = [t for t in prof.key_averages() if t.key == "aten::mul"]
+        assert type(total).__name__ == "FunctionEventAvg"
+        assert total.device_memory_usage == total.self_device_memory_usage == 2 * x.nbytes
+        assert total.cpu_memory_usage == total.self_cpu_memory_usage == 0
+        assert total.cpu_time == pytest.approx((first.cpu_time + second.cpu_time) / 2)
+        assert total.device_time == total.cuda_time == pytest.approx(total.cuda_time_total / 2)
+        assert (total.use_device, total.overload_name) == ("cuda", "")
+        everything = prof.key_averages().total_average()
+        assert everything.count == sum(t.count for t in prof.key_averages())
+        assert everything.self_cpu_time_total == pytest.approx(events.self_cpu_time_total)
+        assert len(kept) == 2
+
     def test_groups_by_shape(self, gpu):
         small, large = torch.ones(4, device=gpu), torch.ones(64, device=gpu)
         with profile(record_shapes=True) as prof:
