@@ -11,7 +11,7 @@
 namespace flambeau::nvidia {
 
 constexpr int API_VERSION = 12000;    // the version whose signatures table.hpp declares, but for
-constexpr int EDGE_VERSION = 12030;   // these, which tell of edges since then:
+constexpr int EDGE_VERSION = 12030;   // those that came with it, and these, which tell of edges since then:
 constexpr const char *EDGE_FUNCTIONS[] = {
     "cuStreamGetCaptureInfo", "cuGraphGetEdges", "cuGraphNodeGetDependencies", "cuGraphAddNode",
     "cuStreamUpdateCaptureDependencies", "cuStreamBeginCaptureToGraph", "cuGraphConditionalHandleCreate"};
@@ -73,7 +73,8 @@ inline int load(Library &library, const char *file) {
     *slot = nullptr;
     if (is_among(name, OWN_FUNCTIONS)) return;
     int found = 0;
-    for (const int version : {is_among(name, EDGE_FUNCTIONS) ? EDGE_VERSION : API_VERSION, NEWER_VERSION}) {
+    const int first = is_among(name, EDGE_FUNCTIONS) ? EDGE_VERSION : API_VERSION;
+    for (const int version : {first, EDGE_VERSION, NEWER_VERSION}) {
       if (version > newest) continue;
       if (get(name, slot, version, 0, &found) == CUDA_SUCCESS && *slot) return;
     }
