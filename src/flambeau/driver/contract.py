@@ -38,7 +38,7 @@ Feature = Literal[
     "graph_node_ids",  # kernels of a graph carry ids in traces
     "green_contexts",
     "programmatic_launch",  # launch attribute 6 and griddepcontrol, on every device
-    "small_products",  # a kernel of ours beats a call of Gemm on matrices of up to 128 x 128
+    "small_products",  # a kernel of ours beats a call of Gemm for results of up to 64 x 64
     "quick_queries",  # event and stream queries run no work and call nobody back
     "visible_writes",  # the host sees copies to pinned memory arrive before it is told of their end
     "fault_details",  # the driver knows thread and address of a fault

@@ -4,7 +4,7 @@
 #pragma once
 #include "types.cuh"
 
-enum { PRODUCT_TILE = 16, PRODUCT_DEPTH = 128, PRODUCT_THREADS = PRODUCT_TILE * PRODUCT_TILE };
+enum { PRODUCT_TILE = 16, PRODUCT_DEPTH = 64, PRODUCT_THREADS = PRODUCT_TILE * PRODUCT_TILE };
 
 struct ProductShape {
   int m, n, k, lda, ldb, ldc;

@@ -4,7 +4,8 @@
 from flambeau.driver._table cimport CUstream, GemmArgs
 
 cdef enum:
-    MOST = 128                          # of each of m, n and k
+    MOST = 64                           # rows and columns
+    DEEPEST = 128                       # of k
 
 cdef extern from "flambeau/runtime/scalar_type.hpp" namespace "flambeau" nogil:
     const int Float32
@@ -12,7 +13,7 @@ cdef extern from "flambeau/runtime/scalar_type.hpp" namespace "flambeau" nogil:
 
 # Whether a product is one that `launch_small` may make: plain, of full precision.
 cdef inline bint is_small(const GemmArgs* args) noexcept nogil:
-    return (args.m <= MOST and args.n <= MOST and args.k <= MOST and args.dtype == Float32
+    return (args.m <= MOST and args.n <= MOST and args.k <= DEEPEST and args.dtype == Float32
             and args.compute == 0 and args.batch == 1 and args.alpha == 1 and args.beta == 0
             and args.bias == 0)
 
