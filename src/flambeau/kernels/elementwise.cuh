@@ -39,18 +39,20 @@ __device__ inline void inner_offsets(uint32 i, const Layout &layout, int64 (&off
     for (int k = 0; k < N; ++k) offsets[k] += at * layout.strides[k][d];
   }
 }
-template <int V, class In>
-__device__ inline Vector<In, V> load_inner(const In *from, int64 stride) {
-  Vector<In, V> loaded;
-  if (stride == 1) {
-    loaded = *(const Vector<In, V> *)from;
-  } else {  // nothing here waits for the load, so that other operands' loads are under way with it
-    loaded.at[0] = *from;
-#pragma unroll
-    for (int v = 1; v < V; ++v) loaded.at[v] = loaded.at[0];
+// What an operand has there: neighbours, or one element for all.
+template <class In, int V> struct Inner {
+  Vector<In, V> pack;
+  In element;
+  int single;
+  __device__ Inner(const In *from, int64 stride) : single(stride != 1) {
+    if (stride == 1) pack = *(const Vector<In, V> *)from;
+    else element = *from;
+    // If the compiler knew what this is, it would copy the element at once, and all other loads would
+    // wait for its.
+    asm volatile("" : "+r"(single));
   }
-  return loaded;
-}
+  __device__ In at(int v) const { return single ? element : pack.at[v]; }
+};
 
 // The output is contiguous along dimension 0, the input along dimension 1.
 enum { TRANSPOSING_TILE = 64, TRANSPOSING_ROWS = TRANSPOSING_TILE * TRANSPOSING_TILE / 256 };

@@ -230,14 +230,14 @@ def _inner_body(
         f"int64 at[{count}];",
         f"inner_offsets<{count}, {width}>(i, layout, at);",
         *(
-            f"const Vector<In{k}, {width}> w{k} = "
-            f"load_inner<{width}>(p{k} + at[{position}], layout.strides[{position}][0]);"
+            f"const Inner<In{k}, {width}> w{k}"
+            f"(p{k} + at[{position}], layout.strides[{position}][0]);"
             for position, k in enumerate(tensors, 1)
         ),
         f"Vector<Out, {width}> results;",
         "#pragma unroll",
         f"for (int j = 0; j < {width}; ++j) "
-        f"results.at[j] = {_call(row, {k: f'w{k}.at[j]' for k in tensors})};",
+        f"results.at[j] = {_call(row, {k: f'w{k}.at(j)' for k in tensors})};",
         f"*(Vector<Out, {width}> *)(out + at[0]) = results;",
     ]
 
