@@ -12,7 +12,16 @@ from pathlib import Path
 from driver.virtual.ptx.reference import signed
 
 LIST = Path(__file__).parents[3] / "data" / "ptx_forms.txt"
-WIDTHS = {"pred": 1, "f16x2": 32, "bf16x2": 32, "bf16": 16, "tf32": 32, "u16x2": 32, "s16x2": 32}
+WIDTHS = {
+    "pred": 1,
+    "b128": 128,
+    "f16x2": 32,
+    "bf16x2": 32,
+    "bf16": 16,
+    "tf32": 32,
+    "u16x2": 32,
+    "s16x2": 32,
+}
 MODES = ("rn", "rz", "rm", "rp")
 INTEGRAL = ("rni", "rzi", "rmi", "rpi")
 TYPES = frozenset(WIDTHS) | {f"{k}{n}" for k in "busf" for n in (8, 16, 32, 64)} - {"f8"}

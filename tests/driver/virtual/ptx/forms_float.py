@@ -132,7 +132,14 @@ def predicate_form(t: Text) -> Form:
     """Both predicates that ``setp`` sets, the first in the low bit."""
     combine = t.first("and", "or", "xor")
 
+    def in_halves(a: int, b: int) -> int:
+        kind = t.type.removesuffix("x2")
+        low = compare(t, kind, a & 0xFFFF, b & 0xFFFF)
+        return low | compare(t, kind, a >> 16, b >> 16) << 1
+
     def reference(a: int, b: int, c: int = 0) -> int:
+        if t.type.endswith("x2"):
+            return in_halves(a, b)
         good = compare(t, t.type, a, b)
         results = [good, not good]
         if combine:
@@ -148,10 +155,24 @@ def predicate_form(t: Text) -> Form:
 
 def set_form(t: Text) -> Form:
     target, source = t.types
+    if source.endswith("x2"):
+        return set_pair_form(t)
     yes = FORMATS[target].round(Fraction(1)) if target in FORMATS else -1
     return Form(
         t.text, target, (source, source), lambda a, b: yes if compare(t, source, a, b) else 0
     )
+
+
+def set_pair_form(t: Text) -> Form:
+    target, source = t.types
+    kind = source.removesuffix("x2")
+    yes = FORMATS[kind].round(Fraction(1)) if target == source else 0xFFFF
+
+    def reference(a: int, b: int) -> int:
+        low = compare(t, kind, a & 0xFFFF, b & 0xFFFF)
+        return yes * low | yes * compare(t, kind, a >> 16, b >> 16) << 16
+
+    return Form(t.text, target, (source, source), reference)
 
 
 def select_form(t: Text) -> Form:
@@ -172,7 +193,27 @@ def sign_select_form(t: Text) -> Form:
 
 
 def move_form(t: Text) -> Form:
+    """Moves; those of 32, 64 and 128 bits also take values apart and put them together."""
+    if t.type == "pred":
+        body = "setp.ne.u32 %q, %a, 0; mov.pred %p, %q; selp.u32 %d, 1, 0, %p;"
+        return Form(t.text, "u32", ("bool",), lambda a: a, 0, body)
+    if t.type == "b32":
+        body = ".reg .b16 %x, %y; mov.b32 {%x, %y}, %a; mov.b32 %d, {%y, %x}; mov.b32 %d, %d;"
+        return Form(t.text, "b32", ("b32",), lambda a: a >> 16 | a << 16, 0, body)
+    if t.type == "b64":
+        body = """.reg .b16 %x<4>; .reg .b32 %y<2>; mov.b64 {%x0, %x1, %x2, %x3}, %a;
+            mov.b64 %d, {%x1, %x0, %x3, %x2}; mov.b64 {%y0, %y1}, %d; mov.b64 %d, {%y1, %y0};"""
+        return Form(t.text, "b64", ("b64",), in_reverse, 0, body)
+    if t.type == "b128":
+        body = """.reg .b128 %x; .reg .b64 %y, %z; mov.b128 %x, {%a, %b};
+            mov.b128 {%y, %z}, %x; sub.u64 %d, %y, %z;"""
+        return Form(t.text, "b64", ("b64", "b64"), lambda a, b: a - b, 0, body)
     return Form(t.text, t.type, (t.type,), lambda a: a)
+
+
+def in_reverse(value: int) -> int:
+    """The four half words of a value, the last first."""
+    return sum((value >> 16 * n & 0xFFFF) << 48 - 16 * n for n in range(4))
 
 
 def convert_form(t: Text) -> Form:

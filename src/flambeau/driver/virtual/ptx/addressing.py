@@ -15,6 +15,7 @@ from flambeau.driver.virtual.ptx.syntax import (
 __all__ = [
     "ATOMIC",
     "CACHE_HINTS",
+    "MEMORY_TYPES",
     "PREFETCHES",
     "READ",
     "SCOPES",
@@ -46,6 +47,7 @@ _STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "acq_rel", "mm
 _ORDERING = frozenset({"acquire", "release", "acq_rel"})
 CACHE_HINTS = """L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last
     L1::no_allocate L2::cache_hint"""
+MEMORY_TYPES = """b8 u8 s8 b16 u16 s16 b32 u32 s32 f32 b64 u64 s64 f64"""
 PREFETCHES = "L2::64B L2::128B L2::256B"
 
 

@@ -16,6 +16,7 @@ from flambeau.driver.virtual.ptx.syntax import Instruction, Operand, Vector
 
 __all__: list[str] = []
 
+_TYPES = "b32 u32 s32 b64 u64 s64 f32 f64 f16 f16x2 bf16 bf16x2"
 _SHAPES = "v2 v4 v8 L2::cache_hint global shared shared::cta"
 _ATOMICS = "add min max and or xor exch cas inc dec"
 
@@ -38,10 +39,12 @@ def atomic_verb(operation: str, ptx_type: str, i: Instruction) -> str:
 @lowers(
     "atom",
     modifiers=f"relaxed acquire release acq_rel {SCOPES} noftz {_ATOMICS} {_SHAPES}",
+    types=f"b16 {_TYPES}",
 )
 @lowers(
     "red",
     modifiers=f"relaxed release {SCOPES} noftz add min max and or xor inc dec {_SHAPES}",
+    types=_TYPES,
 )
 def atomic(f: Lowering, i: Instruction) -> None:
     """``atom`` and ``red``."""

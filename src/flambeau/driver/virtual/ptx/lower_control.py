@@ -33,7 +33,10 @@ THREAD_PARAMETERS = f"{_THREAD}, i64 %lbase, i64 %loff".replace("ptr %ctx", "ptr
 THREAD_ARGUMENTS = f"{_THREAD}, i64 %lbase"
 
 
-@lowers("mov")
+_SCALARS = "b16 u16 s16 b32 u32 s32 b64 u64 s64 f32 f64"
+
+
+@lowers("mov", types=f"pred b128 {_SCALARS}")
 def move(f: Lowering, i: Instruction) -> None:
     """``mov``, and packing and unpacking of vectors."""
     target, source = i.operands
@@ -74,6 +77,7 @@ def pack_vector(f: Lowering, source: Vector, bits: int) -> str:
     return total
 
 
+_HALVES = "f16 bf16 f16x2 bf16x2"
 _FLOAT_TESTS = {
     "eq": "oeq", "ne": "one", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge",
     "equ": "ueq", "neu": "une", "ltu": "ult", "leu": "ule", "gtu": "ugt", "geu": "uge",
@@ -117,7 +121,7 @@ def compare(f: Lowering, i: Instruction, a: Operand | None, b: Operand | None, k
     return f.value(f"icmp {verb} {llvm} {x}, {y}")
 
 
-@lowers("setp", modifiers=f"{_TESTS} and or xor ftz")
+@lowers("setp", modifiers=f"{_TESTS} and or xor ftz", types=f"{_SCALARS} {_HALVES}")
 def set_predicate(f: Lowering, i: Instruction) -> None:
     """``setp``, combined with another predicate or not."""
     if i.type in {"f16x2", "bf16x2"}:
@@ -163,7 +167,7 @@ def set_predicate_pair(f: Lowering, i: Instruction) -> None:
     f.write(i.operands[0].second, high, "i1")
 
 
-@lowers("set", modifiers=_TESTS + " ftz")
+@lowers("set", modifiers=f"{_TESTS} ftz", types=f"{_SCALARS} {_HALVES}")
 def set_value(f: Lowering, i: Instruction) -> None:
     """``set``: all ones or 1.0 where the comparison holds."""
     types = [m for m in i.modifiers if m in LLVM_TYPES]
@@ -192,7 +196,7 @@ def set_half(f: Lowering, good: str, target: str) -> str:
     return to_half(f, f.value(f"uitofp i1 {good} to float"), target.removesuffix("x2"))
 
 
-@lowers("selp")
+@lowers("selp", types=_SCALARS)
 def select(f: Lowering, i: Instruction) -> None:
     """``selp``."""
     kind = LLVM_TYPES[i.type]
@@ -201,7 +205,7 @@ def select(f: Lowering, i: Instruction) -> None:
     f.write(i.operands[0], f.value(f"select i1 {chosen}, {kind} {a}, {kind} {b}"), kind)
 
 
-@lowers("slct", modifiers="ftz")
+@lowers("slct", modifiers="ftz", types=_SCALARS)
 def select_by_sign(f: Lowering, i: Instruction) -> None:
     """``slct``: the first where the third is not negative."""
     kind = LLVM_TYPES[next(m for m in i.modifiers if m in LLVM_TYPES)]

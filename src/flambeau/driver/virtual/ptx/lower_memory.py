@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from flambeau.driver.virtual.ptx.addressing import (
     CACHE_HINTS,
+    MEMORY_TYPES,
     PREFETCHES,
     READ,
     SCOPES,
@@ -53,8 +54,9 @@ def ordering(i: Instruction, strong: str) -> tuple[str, str]:
     "ld",
     modifiers=f"weak volatile relaxed acquire mmio {SCOPES} v2 v4 ca cg cs lu cv nc {CACHE_HINTS} "
     f"{PREFETCHES} {' '.join(SPACES)}",
+    types=f"{MEMORY_TYPES} b128",
 )
-@lowers("ldu", modifiers="global v2 v4")
+@lowers("ldu", modifiers="global v2 v4", types=MEMORY_TYPES)
 def load(f: Lowering, i: Instruction) -> None:
     """``ld``: one check for all elements of a vector."""
     refuse_more_operands(i, 2)
@@ -89,6 +91,7 @@ def load(f: Lowering, i: Instruction) -> None:
     "st",
     modifiers=f"weak volatile relaxed release mmio {SCOPES} v2 v4 wb cg cs wt {CACHE_HINTS} "
     "global shared shared::cta local param param::func",
+    types=f"{MEMORY_TYPES} b128",
 )
 def store(f: Lowering, i: Instruction) -> None:
     """``st``."""
