@@ -90,6 +90,7 @@ def use(request: pytest.FixtureRequest, books: Books) -> Iterator[Callable[[Book
     _allocator_settings.set_("pinned_use_cuda_host_register:False")
 
 
+@pytest.mark.filterwarnings("ignore:a pinned block was freed:RuntimeWarning")
 @pytest.mark.parametrize("status", [INVALID_VALUE, OUT_OF_MEMORY])
 def test_every_call_fails_in_turn(books: Books, use: Callable[[Books], None], status: int) -> None:
     calls = calls_of(books, use)

@@ -245,3 +245,36 @@ def test_the_cache_is_given_up_before_memory_is_refused(fault: Callable[..., Non
     fault("cuMemHostAlloc", status=2, times=1)  # with nothing cached there is no second attempt
     with pytest.raises(RuntimeError, match="This process has 4194304 bytes of pinned memory"):
         pin(4 * MIB)
+
+
+def test_a_block_whose_use_cannot_be_marked_is_retired_with_one_warning() -> None:
+    run_script(
+        """
+        import warnings
+        from flambeau import virtual
+        from flambeau.runtime import _allocator, lazy_init
+        from flambeau.runtime._stream import Stream
+
+        lazy_init.lazy_init()
+        side = Stream().cuda_stream
+
+        def lose():
+            block = _allocator.allocate_on_host(5000, pin=True)
+            address = block.address
+            block.record_stream(side)
+            virtual.inject("cuEventRecord", 1)
+            block.close()
+            virtual.clear_faults()
+            return address
+
+        lost = lose()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            again = _allocator.allocate_on_host(5000, pin=True)
+            lose()
+            more = _allocator.allocate_on_host(5000, pin=True)  # warned of before
+        assert lost not in (again.address, more.address)
+        (only,) = caught
+        assert only.category is RuntimeWarning and "never used again" in str(only.message)
+        """
+    )

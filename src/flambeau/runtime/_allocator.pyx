@@ -76,6 +76,7 @@ cdef size_t EXABYTE = <size_t>1 << 60
 observed = False
 on_allocation = NULL
 cdef bint caching = True
+cdef bint told_of_retired = False
 cdef StackSource gather_at_allocation = NULL
 # The user's allocator in place of ours, if one was installed.
 cdef const SegmentSource* foreign = NULL
@@ -337,6 +338,8 @@ cdef Storage* allocate_pinned(size_t bytes) except NULL:
     if bytes == 0:
         return empty_storage(-1, False)
     allocator = pinned_allocator()
+    if allocator.take_retired():
+        warn_of_retired()
     if gather_at_allocation != NULL:
         stack = gather_at_allocation()
     _state.note_call()
@@ -352,6 +355,18 @@ cdef Storage* allocate_pinned(size_t bytes) except NULL:
         from flambeau.runtime import observers
         observers.notify("pinned_allocation", <uintptr_t>block.data, bytes)
     return block
+
+
+cdef int warn_of_retired() except -1:
+    """Once: pinned memory is lost to the cache."""
+    global told_of_retired
+    if not told_of_retired:
+        told_of_retired = True
+        import warnings
+        warnings.warn(
+            "a pinned block was freed while the device may use it, and no event could be recorded to "
+            "tell when that ends: the block is never used again", RuntimeWarning, stacklevel=2)
+    return 0
 
 
 def unpin_doomed():

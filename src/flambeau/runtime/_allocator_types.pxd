@@ -215,6 +215,7 @@ cdef extern from "flambeau/runtime/host_allocator.hpp" namespace "flambeau" nogi
         vector[TraceEntry] trace()
         vector[HostBlockInfo] snapshot()
         CUresult unpin_doomed()
+        bint take_retired()
         void watch(bint)
         void record_use(HostBlock*, const StreamUse&)
         void record_captured_use(HostBlock*)

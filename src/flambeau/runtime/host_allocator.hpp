@@ -87,10 +87,17 @@ struct PinnedAllocator {
       const CUresult status = PendingEvents<HostBlock>::record(driver_, use, &event);
       lock.lock();
       // If a use cannot be marked, nobody can tell when it ends: the block stays out of the cache.
-      if (status == CUDA_SUCCESS) pending_.push(use, event, block);
-      else pending_.give_back(use, event);
+      if (status == CUDA_SUCCESS) {
+        pending_.push(use, event, block);
+      } else {
+        pending_.give_back(use, event);
+        has_retired_ = true;
+      }
     }
   }
+
+  // Whether blocks were retired since this was asked last: their use could not be marked.
+  bool take_retired() { return has_retired_.exchange(false, std::memory_order_relaxed); }
 
   // Unpin every block that nobody uses.
   CUresult empty_cache() {
@@ -427,6 +434,7 @@ struct PinnedAllocator {
   std::map<char *, HostBlock *> blocks_;
   std::vector<HostBlock *> doomed_;
   std::atomic<bool> has_doomed_{false};
+  std::atomic<bool> has_retired_{false};
   std::thread watcher_;
   bool watching_ = false;
   CUresult found_by_watcher_ = CUDA_SUCCESS;
