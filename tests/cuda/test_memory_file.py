@@ -9,7 +9,7 @@ import pickle
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import flambeau as torch
@@ -66,6 +66,7 @@ SNAPSHOT = {
 }  # fmt: skip
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 @given(PLAIN, st.sampled_from([2, 3, 4, 5]))
 def test_plain_data_of_every_protocol_is_read(value, protocol):
     assert _memory_file.load_pickle(io.BytesIO(pickle.dumps(value, protocol))) == value
