@@ -151,7 +151,7 @@ def test_elements_are_drawn_in_the_order_of_memory(generator: Generator) -> None
     cases = [
         (lambda: torch.empty(5, 7, **GPU).t(), lambda t: t.t()),
         (lambda: torch.empty(3, 4, 5, **GPU).permute(2, 0, 1), lambda t: t.permute(1, 2, 0)),
-        (lambda: torch.empty(2, 3, 4, 5, **GPU).contiguous(memory_format=torch.channels_last),
+        (lambda: torch.empty(2, 3, 4, 5, **GPU, memory_format=torch.channels_last),
          lambda t: t.permute(0, 2, 3, 1)),
         (lambda: torch.zeros(40, **GPU)[::2], lambda t: t),
         (lambda: torch.zeros(6, 10, **GPU)[:, 3:7], lambda t: t),
