@@ -13,6 +13,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get("FLAMBEAU_TEST_DEVICE", "virtual") not in {"virtual", "real"}:
         raise pytest.UsageError("FLAMBEAU_TEST_DEVICE is 'virtual' or 'real'")
+    # How long an example takes is a matter of caches, of checks and of what else runs.
+    hypothesis.settings.register_profile("flambeau", deadline=None)
+    hypothesis.settings.load_profile("flambeau")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
