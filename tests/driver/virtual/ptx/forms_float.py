@@ -149,6 +149,8 @@ def predicate_form(t: Text) -> Form:
     own = ".reg .pred %x;" + " setp.ne.u32 %x, %c, 0;" * bool(combine)
     operands = "%a, %b, %x" if combine else "%a, %b"
     body = f"{own} {t.text} %p|%q, {operands}; selp.u32 %d, 1, 0, %p; @%q add.u32 %d, %d, 2;"
+    if t.type in {"f16", "bf16"}:  # which set one predicate
+        body = f"{t.text} %p, %a, %b; selp.u32 %d, 1, 2, %p;"
     sources = (t.type, t.type, *(("bool",) * bool(combine)))
     return Form(t.text, "u32", sources, reference, 0, body)
 
