@@ -2,15 +2,10 @@
 // Looking up rows of a table, and adding up the gradients of those that were.
 #pragma once
 #include "row.cuh"
+#include "store.cuh"
 
 extern "C" __device__ void __assertfail(
     const char *condition, const char *file, unsigned line, const char *function, size_t char_size);
-
-// What is stored here leaves the cache first, so that what is read again stays.
-template <class Pack> __device__ inline void store_passing(Pack *to, const Pack &pack) {
-  if constexpr (sizeof(Pack) == 16) __stcs((uint4 *)to, *(const uint4 *)&pack);
-  else *to = pack;
-}
 
 // A row of threads copies a piece of a row of the table, packs of V elements. The first piece of all
 // rows comes before the second, so that of a large table a slice is in use at a time, which the cache holds.

@@ -8,10 +8,12 @@
 // and one of three kernels runs it:
 //   rows:    a group of threads walks a row in tiles and carries the running state
 //   single:  blocks take the tiles of long rows in turn; each looks back at what came before
-//            (Merrill and Garland, Single-pass parallel prefix scan with decoupled look-back, 2016)
+//            (after Merrill and Garland, Single-pass parallel prefix scan with decoupled look-back,
+//            2016), which other blocks added up a while ago
 //   columns: a thread walks a column, neighbours walk neighbouring columns
 #pragma once
 #include "math.cuh"
+#include "store.cuh"
 
 // As FLAMBEAU_KERNEL, with so few registers that several blocks fit on a multiprocessor.
 #define FLAMBEAU_KERNEL_BLOCKS(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
@@ -22,8 +24,8 @@ enum { SCAN_THREADS = 256, SCAN_WARPS = SCAN_THREADS / 32 };
 template <class In> constexpr int scan_items =
     sizeof(In) >= 16 ? 2 : sizeof(In) == 1 ? 16 : 32 / (int)sizeof(In);
 
-// Elements that a thread holds where blocks share a row: their states fill 32 registers.
-template <class State> constexpr int single_items = 128 / (int)sizeof(State) > 32 ? 32 : 128 / (int)sizeof(State);
+// Elements that a thread holds where blocks share a row: their states fill 16 registers.
+template <class State> constexpr int single_items = 64 / (int)sizeof(State);
 
 template <class State> __device__ inline State shuffle_up(State state, int distance) {
   union Words { State state; uint32 word[sizeof(State) / 4]; __device__ Words() {} } from, to;
@@ -199,81 +201,17 @@ __device__ inline typename Op::State part_before(
   return shuffle_from(scan_warp<Op>(state), 31);
 }
 
-// Blocks take the tiles of all rows in order, so a tile's predecessors run. `counter` and `words` are zero
-// at the start; a row has words for its tiles, and for each group of them. A warp's items are neighbours,
-// as rounds of V for each lane.
-template <class Op, class In, class Out>
-__device__ inline void scan_single(
-    Out *out, int64 *where, const In *in, int64 n, uint32 tiles, uint32 *counter, uint64 *words) {
+// What lies before a tile, for every thread, joined in one order, whoever came first: the groups before its
+// own, then the parts of its own. `parts` is shared memory for SCAN_WARPS + 1. A barrier is inside.
+template <class Op>
+__device__ inline typename Op::State before_tile(
+    const Published<typename Op::State> &totals, const Published<typename Op::State> &groups,
+    uint32 tile, typename Op::State *parts) {
   typedef typename Op::State State;
-  enum { WIDEST = Op::POSITIONS || sizeof(In) < sizeof(Out) ? (Op::POSITIONS ? 8 : sizeof(Out)) : sizeof(In) };
-  enum { V = WIDEST < 16 ? 16 / WIDEST : 1, ITEMS = single_items<State>, ROUNDS = ITEMS / V };
-  enum { TILE = SCAN_THREADS * ITEMS };
-  FLAMBEAU_SHARED(State, warps, SCAN_WARPS);
-  FLAMBEAU_SHARED(State, parts, SCAN_WARPS + 1);
-  FLAMBEAU_SHARED(State, ends_of_warps, SCAN_WARPS * ROUNDS * 33);
-  __shared__ uint32 taken;
-  if (threadIdx.x == 0) taken = atomicAdd(counter, 1u);
-  __syncthreads();
-  const uint32 row = taken / tiles, tile = taken - row * tiles;
-  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-  in += row * n, out += row * n;
-  if (Op::POSITIONS) where += row * n;
-  words += row * (size_t)(tiles + tiles / SCAN_GROUP + 1) * (sizeof(State) / 4);
-  State *const ends_of = ends_of_warps + warp * ROUNDS * 33;
-  const int64 first = tile * (int64)TILE + warp * 32 * ITEMS + lane * V;
-  const bool whole = tile * (int64)TILE + TILE <= n &&
-      !(((size_t)in | (size_t)out | (Op::POSITIONS ? (size_t)where : 0)) & 15);
-  Vector<In, V> items[ROUNDS];
-#pragma unroll
-  for (int r = 0; r < ROUNDS; ++r) {
-    const int64 at = first + r * 32 * V;
-    if (whole) {
-      items[r] = *(const Vector<In, V> *)(in + at);
-    } else {
-#pragma unroll
-      for (int v = 0; v < V; ++v) if (at + v < n) items[r].at[v] = in[at + v];
-    }
-  }
-
-  State states[ROUNDS][V], ends[ROUNDS];
-#pragma unroll
-  for (int r = 0; r < ROUNDS; ++r) {
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      const int64 at = first + r * 32 * V + v;
-      states[r][v] = whole || at < n ? Op::load(items[r].at[v], at) : Op::start();
-      if (v > 0) states[r][v] = Op::join(states[r][v - 1], states[r][v]);
-    }
-    ends_of[r * 33 + lane] = states[r][V - 1];
-  }
-  // Each lane takes ROUNDS neighbours of the ends; one word in 33 is left out, so that banks differ.
-  State *const taken_ends = ends_of + lane * ROUNDS + lane * ROUNDS / 32;
-  __syncwarp();
-#pragma unroll
-  for (int r = 0; r < ROUNDS; ++r) {
-    ends[r] = taken_ends[r];
-    if (r > 0) ends[r] = Op::join(ends[r - 1], ends[r]);
-  }
-  const State upto = scan_warp<Op>(ends[ROUNDS - 1]);
-  State left = shuffle_up(upto, 1);
-  if (lane == 0) left = Op::start();
-  taken_ends[0] = left;
-#pragma unroll
-  for (int r = 1; r < ROUNDS; ++r) taken_ends[r] = Op::join(left, ends[r - 1]);
-  if (lane == 31) warps[warp] = upto;
-  __syncthreads();
-
-  // What lies before the tile is joined in one order, whoever came first: the groups before its own,
-  // the parts of its own, the warps.
-  const Published<State> totals = {words}, groups = {words + tiles * (size_t)(sizeof(State) / 4)};
-  State base = Op::start(), all = Op::start();
-  if (warp == 0) {
-    all = shuffle_from(scan_warp<Op>(lane < SCAN_WARPS ? warps[lane] : Op::start()), SCAN_WARPS - 1);
-    if (lane == 0) totals.publish(tile, all);
-  }
+  const int warp = threadIdx.x / 32;
+  State base = Op::start();
   const State part = part_before<Op>(totals, tile, warp);
-  if (lane == 0) parts[warp] = part;
+  if ((threadIdx.x & 31) == 0) parts[warp] = part;
   if (threadIdx.x == SCAN_THREADS - 1) {
     if (tile >= SCAN_GROUP)
       while (!groups.read(tile / SCAN_GROUP, base)) {}
@@ -283,26 +221,158 @@ __device__ inline void scan_single(
   base = parts[SCAN_WARPS];
 #pragma unroll
   for (int w = 0; w < SCAN_WARPS; ++w) base = Op::join(base, parts[w]);
-  if (threadIdx.x == 0 && tile % SCAN_GROUP == SCAN_GROUP - 1)
-    groups.publish(tile / SCAN_GROUP + 1, Op::join(base, all));
+  return base;
+}
+
+// Rows that blocks share, in tiles. A warp's items are neighbours, as rounds of V for each lane. A row has
+// words for its tiles, and for each group of them.
+template <class Op, class In, class Out> struct SharedRows {
+  typedef typename Op::State State;
+  enum { WIDEST = Op::POSITIONS ? 8 : sizeof(In) < sizeof(Out) ? sizeof(Out) : sizeof(In) };
+  enum { ITEMS = single_items<State>, WIDE = WIDEST < 16 ? 16 / WIDEST : 1 };
+  enum { V = WIDE < ITEMS ? WIDE : ITEMS, ROUNDS = ITEMS / V };
+  enum { TILE = SCAN_THREADS * ITEMS };
+  typedef Vector<In, V> Items[ROUNDS];
+  Out *out;
+  int64 *where;
+  const In *in;
+  int64 n, first;  // the row's length, and where this thread begins
+  uint32 tile;
+  bool whole;      // every item is there, and wide accesses are allowed
+  Published<State> totals, groups;
+
+  __device__ SharedRows(
+      Out *outs, int64 *wheres, const In *ins, int64 n, uint32 tiles, uint64 *words, uint32 number)
+      : n(n) {
+    const uint32 row = number / tiles;
+    tile = number - row * tiles;
+    in = ins + row * n, out = outs + row * n, where = Op::POSITIONS ? wheres + row * n : wheres;
+    first = tile * (int64)TILE + threadIdx.x / 32 * 32 * ITEMS + (threadIdx.x & 31) * V;
+    whole = tile * (int64)TILE + TILE <= n &&
+        !(((size_t)in | (size_t)out | (Op::POSITIONS ? (size_t)where : 0)) & 15);
+    words += row * (size_t)(tiles + tiles / SCAN_GROUP + 1) * (sizeof(State) / 4);
+    totals.words = words, groups.words = words + tiles * (size_t)(sizeof(State) / 4);
+  }
+  __device__ void load(Items &items) const {
 #pragma unroll
-  for (int w = 0; w < SCAN_WARPS - 1; ++w)
-    if (w < warp) base = Op::join(base, warps[w]);
+    for (int r = 0; r < ROUNDS; ++r) {
+      const int64 at = first + r * 32 * V;
+      if (whole) {
+        items[r] = *(const Vector<In, V> *)(in + at);
+      } else {
 #pragma unroll
-  for (int r = 0; r < ROUNDS; ++r) {
-    const State before = Op::join(base, ends_of[r * 33 + lane]);
-    const int64 at = first + r * 32 * V;
-    Vector<Out, V> pack;
-    Vector<int64, V> places;
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      const State state = Op::join(before, states[r][v]);
-      if (whole) Op::store(state, pack.at, places.at, v);
-      else if (at + v < n) Op::store(state, out, where, at + v);
+        for (int v = 0; v < V; ++v) if (at + v < n) items[r].at[v] = in[at + v];
+      }
     }
-    if (!whole) continue;
-    *(Vector<Out, V> *)(out + at) = pack;
-    if (Op::POSITIONS) *(Vector<int64, V> *)(where + at) = places;
+  }
+  __device__ State state_of(const Items &items, int r, int v) const {
+    const int64 at = first + r * 32 * V + v;
+    return whole || at < n ? Op::load(items[r].at[v], at) : Op::start();
+  }
+};
+
+// Ticket k adds tile k up, then scans the tile `ahead` tickets before: what lies before that one is known by
+// then, and its elements are still in the cache. Tickets come in order, so that what a block waits for runs.
+// `counter` and `words` are zero at the start.
+template <class Op, class In, class Out>
+__device__ inline void scan_single(
+    Out *out, int64 *where, const In *in, int64 n, uint32 tiles, uint32 all_tiles, uint32 ahead,
+    uint32 *counter, uint64 *words) {
+  typedef SharedRows<Op, In, Out> Rows;
+  typedef typename Op::State State;
+  enum { V = Rows::V, ROUNDS = Rows::ROUNDS };
+  FLAMBEAU_SHARED(State, warps, SCAN_WARPS);
+  FLAMBEAU_SHARED(State, parts, SCAN_WARPS + 1);
+  FLAMBEAU_SHARED(State, ends_of_warps, SCAN_WARPS * ROUNDS * 33);
+  __shared__ uint32 ticket;
+  if (threadIdx.x == 0) ticket = atomicAdd(counter, 1u);
+  __syncthreads();
+  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+  const bool adds = ticket < all_tiles, scans = ticket >= ahead;
+  const Rows early(out, where, in, n, tiles, words, adds ? ticket : 0);
+  const Rows now(out, where, in, n, tiles, words, scans ? ticket - ahead : 0);
+  typename Rows::Items items, later;
+  if (adds) early.load(later);
+  if (scans) now.load(items);
+
+  // Each lane takes ROUNDS neighbours of the ends of the lanes' parts; one word in 33 is left out, so that
+  // banks differ.
+  State *const ends = ends_of_warps + warp * ROUNDS * 33;
+  State *const own_ends = ends + lane * ROUNDS + lane * ROUNDS / 32;
+  if (adds) {
+#pragma unroll
+    for (int r = 0; r < ROUNDS; ++r) {
+      State sum = early.state_of(later, r, 0);
+#pragma unroll
+      for (int v = 1; v < V; ++v) sum = Op::join(sum, early.state_of(later, r, v));
+      ends[r * 33 + lane] = sum;
+    }
+    __syncwarp();
+    State sum = own_ends[0];
+#pragma unroll
+    for (int r = 1; r < ROUNDS; ++r) sum = Op::join(sum, own_ends[r]);
+    sum = scan_warp<Op>(sum);
+    if (lane == 31) warps[warp] = sum;
+    __syncthreads();
+    if (warp == 0) {
+      sum = scan_warp<Op>(lane < SCAN_WARPS ? warps[lane] : Op::start());
+      if (lane == SCAN_WARPS - 1) early.totals.publish(early.tile, sum);
+    }
+    __syncthreads();
+  }
+  if (scans) {
+    State states[ROUNDS][V], upto[ROUNDS];
+#pragma unroll
+    for (int r = 0; r < ROUNDS; ++r) {
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        states[r][v] = now.state_of(items, r, v);
+        if (v > 0) states[r][v] = Op::join(states[r][v - 1], states[r][v]);
+      }
+      ends[r * 33 + lane] = states[r][V - 1];
+    }
+    __syncwarp();
+#pragma unroll
+    for (int r = 0; r < ROUNDS; ++r) {
+      upto[r] = own_ends[r];
+      if (r > 0) upto[r] = Op::join(upto[r - 1], upto[r]);
+    }
+    const State all = scan_warp<Op>(upto[ROUNDS - 1]);
+    State left = shuffle_up(all, 1);
+    if (lane == 0) left = Op::start();
+    own_ends[0] = left;
+#pragma unroll
+    for (int r = 1; r < ROUNDS; ++r) own_ends[r] = Op::join(left, upto[r - 1]);
+    if (lane == 31) warps[warp] = all;
+    State base = before_tile<Op>(now.totals, now.groups, now.tile, parts);
+#pragma unroll
+    for (int w = 0; w < SCAN_WARPS - 1; ++w)
+      if (w < warp) base = Op::join(base, warps[w]);
+#pragma unroll
+    for (int r = 0; r < ROUNDS; ++r) {
+      const State before = Op::join(base, ends[r * 33 + lane]);
+      const int64 at = now.first + r * 32 * V;
+      Vector<Out, V> pack;
+      Vector<int64, V> places;
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        const State state = Op::join(before, states[r][v]);
+        if (now.whole) Op::store(state, pack.at, places.at, v);
+        else if (at + v < n) Op::store(state, now.out, now.where, at + v);
+      }
+      if (!now.whole) continue;
+      store_passing((Vector<Out, V> *)(now.out + at), pack);
+      if (Op::POSITIONS) store_passing((Vector<int64, V> *)(now.where + at), places);
+    }
+  }
+  // The block that added up the last tile of a group tells what lies before the next one.
+  if (adds && early.tile % SCAN_GROUP == SCAN_GROUP - 1) {
+    __syncthreads();
+    State base = before_tile<Op>(early.totals, early.groups, early.tile, parts), last;
+    if (threadIdx.x == 0) {
+      while (!early.totals.read(early.tile, last)) {}
+      early.groups.publish(early.tile / SCAN_GROUP + 1, Op::join(base, last));
+    }
   }
 }
 

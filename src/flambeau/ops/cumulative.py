@@ -31,8 +31,9 @@ _FUNCTORS = {
 _FEW_ROWS = 256  # fewer long ones do not fill a device, unless each is shared by blocks
 _LONG_ROW = 1 << 15
 _FEW_COLUMNS = 1 << 13
-_BLOCKS = 4  # of a long row that shall fit on a multiprocessor
+_BLOCKS = 5  # of a long row that shall fit on a multiprocessor
 _GROUP = 256  # SCAN_GROUP of scan.cuh
+_AHEAD = 600  # tiles added up before they are scanned: nearly as many as run at once, 10 MB
 _SHORT_ROW = 512  # which a warp does
 
 
@@ -51,8 +52,8 @@ def _scan_source(operation: str, in_code: int, out_code: int, variant: str) -> s
         "warps": ("int64 n, int64 rows", "scan_rows<Op, 32>(out, where, in, n, rows)"),
         "blocks": ("int64 n, int64 rows", "scan_rows<Op, SCAN_THREADS>(out, where, in, n, rows)"),
         "single": (
-            "int64 n, uint32 tiles, uint32 *counter, uint64 *words",
-            "scan_single<Op>(out, where, in, n, tiles, counter, words)",
+            "int64 n, uint32 tiles, uint32 all_tiles, uint32 ahead, uint32 *counter, uint64 *words",
+            "scan_single<Op>(out, where, in, n, tiles, all_tiles, ahead, counter, words)",
         ),
         "columns": (
             "int64 n, int64 inner, int64 columns",
@@ -85,13 +86,17 @@ def _scan_single(
 ) -> None:
     """Scan long rows with blocks that look back at each other's tiles."""
     device, state_bytes = rows.get_device(), _state_bytes(name, out.dtype.code)
-    tiles = -(-n // (THREADS * min(32, 128 // state_bytes)))
+    tiles = -(-n // (THREADS * min(16, 64 // state_bytes)))
     places = tiles + tiles // _GROUP + 1  # of a row
     words = empty((1 + lines * places * state_bytes // 4,), dtype=_INT64, device=rows.device)
     words.zero_()
-    made = kernel(source, "scan", "PPRqiPP", device)
-    grid = (tiles * lines, 1, 1)
-    made(device, grid, (THREADS, 1, 1), 0, out, where, rows, n, tiles, words[:1], words[1:])
+    made = kernel(source, "scan", "PPRqiiiPP", device)
+    ahead = min(tiles * lines, _AHEAD)
+    grid = (tiles * lines + ahead, 1, 1)
+    made(
+        device, grid, (THREADS, 1, 1), 0,
+        out, where, rows, n, tiles, tiles * lines, ahead, words[:1], words[1:],
+    )  # fmt: skip
 
 
 def _scan_device(name: str, input: Tensor, dim: int, out: Tensor, where: Tensor | None) -> None:
