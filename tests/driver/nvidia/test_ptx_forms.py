@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,9 +30,12 @@ from driver.virtual.ptx.forms_element import (
     operands_of,
     storage,
 )
+from driver.virtual.ptx.reference import BF16, F64, FORMATS, Format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from driver.virtual.ptx.forms import Form
 
 pytestmark = pytest.mark.gpu
 KERNELS_OF_FORMS = 64  # in one module: a form that the assembler refuses is found among these
@@ -133,6 +137,53 @@ def test_forms_of_blocks(family):
     assert not any(wrong), "\n".join(filter(None, wrong))
 
 
+def left_open(form: Form, operands: tuple[int, ...], got: int, wanted: int) -> bool:
+    """Whether PTX lets a GPU give something else than the reference.
+
+    That is: any bits of a NaN; bit fields, and numbers of bits to find, past 255; subnormal
+    numbers in sums that are made in global memory; and approximations.
+    """
+    opcode = form.text.split(".")[0]
+    if opcode in {"bfe", "bfi", "fns"}:
+        return max(operands[-1:] if opcode == "fns" else operands[-2:]) > 255
+    kind = "f32" if form.result == "tf32" else form.result
+    single = kind.removesuffix("x2")
+    if single not in FORMATS:
+        return False
+    number = FORMATS[single]
+    if opcode in {"atom", "red"}:
+        values = (*operands, got, wanted, got ^ operands[0], wanted ^ operands[0])
+        return "shared" not in form.text and any(map(number.is_subnormal, values))
+    if kind.endswith("x2"):
+        pairs = [(got >> n & 0xFFFF, wanted >> n & 0xFFFF) for n in (0, 16)]
+    else:
+        pairs = [(got, wanted)]
+    approximate = not {"approx", "full"}.isdisjoint(form.text.split("."))
+    return all(
+        g == w
+        or (number.is_nan(g) and number.is_nan(w))
+        or (approximate and near(form, number, operands, g, w))
+        for g, w in pairs
+    )
+
+
+def near(form: Form, number: Format, operands: tuple[int, ...], got: int, wanted: int) -> bool:
+    """Whether an approximation is as good as PTX says, where it says something."""
+    x = [number.number(bits) for bits in operands]
+    opcode = form.text.split(".")[0]
+    if opcode in {"sin", "cos"} and abs(x[0]) > math.pi:
+        return True
+    if opcode == "div" and abs(x[1]) > 2.0**126:
+        return True
+    if number is F64:  # which look at the upper half alone
+        return number.is_nan(operands[0])
+    if opcode in {"sin", "cos", "lg2"} or number.bits == 16 or opcode == "tanh":
+        bits = {16: 7 if number is BF16 else 9}.get(number.bits, 10 if opcode == "tanh" else 19)
+        size = abs(number.number(wanted))
+        return abs(number.number(got) - number.number(wanted)) <= max(1, size) * 2.0**-bits
+    return abs(got - wanted) <= 2
+
+
 @pytest.mark.parametrize("signature", groups(), ids=group_name)
 def test_forms_of_elements(signature):
     result, sources, _ = signature
@@ -146,5 +197,5 @@ def test_forms_of_elements(signature):
     out = np.zeros((len(forms), len(rows)), f"u{storage(result)}")
     module.run(group_name(signature), len(rows) // ROW, ROW, out, *arrays)
     module.close()
-    wrong += disagreements(signature, forms, rows, out)
+    wrong += disagreements(signature, forms, rows, out, left_open)
     assert not wrong, "\n".join(wrong)

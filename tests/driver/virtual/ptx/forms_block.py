@@ -34,7 +34,9 @@ class BlockForm:
     code
         Reads words of the thread's input from ``%a0`` on, leaves words in ``%d0`` and on. There
         are ``%t`` (thread), ``%l`` (lane), ``%in``, ``%own`` (128 bytes of input and of memory),
-        ``box`` (shared memory), ``own`` (local), ``table`` (constant) and ``p_bytes`` (parameter).
+        ``box`` (shared memory) with a place of the thread at ``%at``, of the thread whose number is
+        xor 33 at ``%across`` and xor 32 at ``%beyond``, ``own`` (local), ``table`` (constant) and
+        ``p_bytes`` (parameter).
     outputs
         How many words it leaves.
     reference
@@ -119,11 +121,14 @@ def kernel(forms: list[BlockForm]) -> str:
 .visible .entry forms(.param .u64 p_in, .param .u64 p_out, .param .u64 p_own,
   .param .align 32 .b8 p_bytes[32])
 {{
-.reg .b32 %t, %l, %at; .reg .b64 %in, %out, %own;
+.reg .b32 %t, %l, %at, %across, %beyond; .reg .b64 %in, %out, %own;
 .shared .align 128 .b8 box[{SHARED_BYTES}];
 .local .align 32 .b8 own[32];
 ld.param.u64 %in, [p_in]; ld.param.u64 %out, [p_out]; ld.param.u64 %own, [p_own];
-mov.u32 %t, %tid.x; and.b32 %l, %t, 31; mov.u32 %at, box; mad.lo.u32 %at, %t, 32, %at;
+mov.u32 %t, %tid.x; and.b32 %l, %t, 31; mov.u32 %across, box;
+xor.b32 %at, %t, 32; mad.lo.u32 %beyond, %at, 32, %across;
+mad.lo.u32 %at, %t, 32, %across; xor.b32 %across, %t, 33; sub.u32 %across, %across, %t;
+mad.lo.u32 %across, %across, 32, %at;
 mad.wide.u32 %in, %t, {4 * WORDS}, %in; mad.wide.u32 %own, %t, 128, %own;
 mad.wide.u32 %out, %t, {4 * most}, %out;
 {body}

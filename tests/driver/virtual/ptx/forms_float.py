@@ -101,7 +101,7 @@ def property_form(t: Text) -> Form:
             "infinite": infinite,
             "number": not nan,
             "notanumber": nan,
-            "normal": finite and not small and a & ~form.sign != 0,
+            "normal": finite and not small,  # zero counts as normal
             "subnormal": small,
         }[t.words[0]])  # fmt: skip
 

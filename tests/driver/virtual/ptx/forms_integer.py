@@ -22,7 +22,7 @@ INTEGER: dict[str, Callable[..., int]] = {
     "min": min,
     "max": max,
     "div": lambda a, b: truncating(a, b) if b else -1,
-    "rem": lambda a, b: a - truncating(a, b) * b if b else a,
+    "rem": lambda a, b: a - truncating(a, b) * b if b else -1,
     "sad": lambda a, b, c: c + abs(a - b),
     "abs": abs,
     "neg": lambda a: -a,

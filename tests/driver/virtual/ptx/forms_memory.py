@@ -195,7 +195,8 @@ def store_form(t: Text) -> BlockForm:
         8 * len(spaces),
         reference,
         f"st {space or 'generic'}",
-        hardware=8 * size * count <= 128,
+        # the assembler keeps a parameter of one byte in a wider register
+        hardware=8 * size * count <= 128 and (space != "param" or size * count > 1),
     )
 
 
@@ -317,7 +318,7 @@ def copy_arrival_form(t: Text) -> BlockForm:
   cp.async.ca.shared.global [%at], [%in], 4;
   {t.text} [{bar}]; mbarrier.arrive.shared.b64 %x, [%bar];
 again: mbarrier.test_wait.shared.b64 %p, [%bar], %x; @!%p bra again;
-  .reg .b32 %n; xor.b32 %n, %at, 1056; ld.shared.b32 %d0, [%n];
+  .reg .b32 %n; mov.b32 %n, %across; ld.shared.b32 %d0, [%n];
   bar.sync 0; @%q mbarrier.inval.shared.b64 [%bar];"""
     other = np.arange(THREADS) ^ 33
     return BlockForm(t.text, code, 1, lambda a: columns(a[other, 0]), "copies")

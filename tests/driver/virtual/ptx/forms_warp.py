@@ -222,13 +222,13 @@ def barrier_form(t: Text) -> BlockForm:
     if "red" in t.words:
         return reducing_barrier_form(t)
     head = f".reg .b32 %m, %n; .reg .pred %first; setp.lt.u32 %first, %t, 32; {TILE}"
-    other = "xor.b32 %n, %at, 1056; ld.shared.b32 %d{}, [%n]; bar.sync 0;"
+    other = "mov.b32 %n, %across; ld.shared.b32 %d{}, [%n]; bar.sync 0;"
     if "arrive" in t.words:
         code = f"""{head} st.shared.b32 [%at], %a0; bar.warp.sync -1;
-  @%first {t.text} 5, 64; @!%first bar.sync 5, 64; @!%first xor.b32 %n, %at, 1024;
+  @%first {t.text} 5, 64; @!%first bar.sync 5, 64; @!%first mov.b32 %n, %beyond;
   @!%first ld.shared.b32 %d0, [%n]; bar.sync 0;
   st.shared.b32 [%at], %a1; mov.b32 %m, 6;
-  @!%first {t.text} %m, 64; @%first barrier.sync 6, 64; @%first xor.b32 %n, %at, 1024;
+  @!%first {t.text} %m, 64; @%first barrier.sync 6, 64; @%first mov.b32 %n, %beyond;
   @%first ld.shared.b32 %d0, [%n]; bar.sync 0;"""
         threads = np.arange(THREADS)
         return BlockForm(
@@ -248,7 +248,7 @@ def barrier_form(t: Text) -> BlockForm:
         lines.append(f"""and.b32 %n, %t, 1; setp.eq.u32 %p, %n, 1; st.shared.b32 [%at], %a4;
   @%p bra right; {t.text} 9, 64; bra met;
 right: {t.text} 9, 64;
-met: xor.b32 %n, %at, 1056; ld.shared.b32 %d4, [%n]; bar.sync 0;""")
+met: mov.b32 %n, %across; ld.shared.b32 %d4, [%n]; bar.sync 0;""")
     count = 4 + (len(lines) > 4)
     across, near = np.arange(THREADS) ^ 33, np.arange(THREADS) ^ 1
 
@@ -352,7 +352,7 @@ def object_barrier_form(t: Text) -> BlockForm:
   bar.sync 0; @%q {parts["init"]} st.shared.b32 [%at], %a0; bar.sync 0;
   {parts["arrive"]}
   {parts["wait"]}
-  xor.b32 %n, %at, 1056; ld.shared.b32 %d0, [%n]; bar.sync 0; {parts["inval"]}"""
+  mov.b32 %n, %across; ld.shared.b32 %d0, [%n]; bar.sync 0; {parts["inval"]}"""
     pending = np.zeros(THREADS, np.int64)
     pending[0] = 65 if t.words[0] == "pending_count" else 0
     other = np.arange(THREADS) ^ 33

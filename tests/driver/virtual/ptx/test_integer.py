@@ -44,7 +44,7 @@ def truncating_division(a: int, b: int) -> int:
         ("min", min),
         ("max", max),
         ("div", lambda a, b: truncating_division(a, b) if b else -1),
-        ("rem", lambda a, b: a - truncating_division(a, b) * b if b else a),
+        ("rem", lambda a, b: a - truncating_division(a, b) * b if b else -1),
     ],
 )
 @pytest.mark.parametrize("kind", ["s32", "u32", "s64", "u64"])

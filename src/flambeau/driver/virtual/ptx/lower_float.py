@@ -209,7 +209,7 @@ _CLASSES = {
     "infinite": 0x204,
     "finite": 0x1F8,
     "number": 0x3FC,
-    "normal": 0x108,
+    "normal": 0x168,  # with both zeros
     "subnormal": 0x090,
 }
 

@@ -158,7 +158,7 @@ def sum_of_difference(f: Lowering, i: Instruction) -> None:
 
 @lowers("div rem", kind="integer", types=_NUMBERS)
 def divide(f: Lowering, i: Instruction) -> None:
-    """``div`` and ``rem``: x/0 is all ones and x rem 0 is x; INT_MIN/-1 wraps."""
+    """``div`` and ``rem``: what is divided by 0 gives all ones; INT_MIN/-1 wraps."""
     kind, (a, b) = sources(f, i)
     zero = f.value(f"icmp eq {kind} {b}, 0")
     divisor = f.value(f"select i1 {zero}, {kind} 1, {kind} {b}")
@@ -170,8 +170,7 @@ def divide(f: Lowering, i: Instruction) -> None:
     if is_signed(i):
         special = f.value(f"sub {kind} 0, {a}") if i.opcode == "div" else "0"
         value = f.value(f"select i1 {minus}, {kind} {special}, {kind} {value}")
-    at_zero = "-1" if i.opcode == "div" else a
-    result(f, i, f.value(f"select i1 {zero}, {kind} {at_zero}, {kind} {value}"))
+    result(f, i, f.value(f"select i1 {zero}, {kind} -1, {kind} {value}"))
 
 
 # One source
