@@ -43,7 +43,7 @@ def relu_(input: Tensor) -> Tensor:
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """Limit elements to 0 … 6."""
-    return _apply("hardtanh", input, inplace, 0.0, 6.0)
+    return hardtanh(input, 0.0, 6.0, inplace)
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
@@ -122,6 +122,10 @@ def hardtanh(
     """Limit elements to ``min_val`` … ``max_val``."""
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
+    if not (input.is_floating_point() or input.is_complex()):
+        clamp = METHODS["clamp_"] if inplace else FUNCTIONS["clamp"]
+        limited: Tensor = clamp(input, int(min_val), int(max_val))
+        return limited
     return _apply("hardtanh", input, inplace, min_val, max_val)
 
 

@@ -172,6 +172,8 @@ def l1_loss(
     """Compute absolute differences; arguments as for `mse_loss`."""
     reduction = _reduction(size_average, reduce, reduction)
     _pair("l1_loss", input, target)
+    if input.is_complex() or target.is_complex():
+        return _reduced((input - target).abs(), reduction)
     return _reduced(pointwise_losses.pointwise("l1", input, target), reduction)
 
 

@@ -220,8 +220,21 @@ def square(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return OPS["_square"](input, out=out)
 
 
+def _abs_(self: Tensor) -> Tensor:
+    """Replace this tensor's elements by their absolute values and return it."""
+    if self.is_complex():
+        raise RuntimeError("In-place abs is not supported for complex tensors.")
+    return OPS["abs"].in_place(self)
+
+
+inplace_method("abs_", _abs_)
+METHODS["absolute_"] = METHODS["abs_"]
+
+
 def _square_(self: Tensor) -> Tensor:
     """Square this tensor's elements and return it."""
+    if self.dtype.category == 0:
+        return store_out(square(self), self)
     return OPS["_square"].in_place(self)
 
 

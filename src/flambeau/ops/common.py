@@ -106,6 +106,11 @@ def store_out(result: Tensor, out: Tensor | None) -> Tensor:
         )
     if out.shape != result.shape:
         out.resize_(result.shape)
+    elif any(n > 1 and step == 0 for n, step in zip(out.shape, out.stride(), strict=True)):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            "single memory location. Pass a tensor that was not expanded as out"
+        )
     out.copy_(result)
     return out
 

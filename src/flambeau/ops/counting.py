@@ -387,9 +387,14 @@ def unique_consecutive(
 def unique_slices(input: Tensor, dim: int, return_inverse: bool, return_counts: bool) -> Any:
     """The distinct slices along a dimension, in lexicographic order."""
     if input.numel() == 0:
-        raise RuntimeError(
-            "There are 0 elements along the other dimensions, so unique slices cannot be told apart"
-        )
+        dim = wrap_dim(dim, input.ndim)
+        if input.shape[dim]:
+            raise RuntimeError(
+                "There are 0 sized dimensions, and they aren't selected, so unique cannot be "
+                f"applied: {list(input.shape)} along dimension {dim}"
+            )
+        none = new_like(input, (0,), _INT64)
+        return _chosen(input.clone(), none, none.clone(), return_inverse)
     rows = input.movedim(dim, 0).contiguous()
     flat = rows.reshape(rows.shape[0], -1)
     order: Tensor = sort(flat[:, -1] if flat.shape[1] else flat.sum(1), stable=True).indices

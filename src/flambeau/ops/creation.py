@@ -248,9 +248,23 @@ def frombuffer(
 
 
 @public(method=False)
-def scalar_tensor(s: complex, *, dtype: dtype | None = None, device: Device = None) -> Tensor:
+def scalar_tensor(
+    s: complex,
+    *,
+    dtype: dtype | None = None,
+    layout: Any = None,
+    device: Device = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
     """Make a tensor without dimensions from a number, of the default dtype."""
-    return tensor(s, dtype=dtype or get_default_dtype(), device=device)
+    return tensor(
+        s,
+        dtype=dtype or get_default_dtype(),
+        device=device,
+        requires_grad=requires_grad,
+        pin_memory=pin_memory,
+    )
 
 
 # -- filled ----------------------------------------------------------------------------------------

@@ -338,6 +338,15 @@ def vector_norm(
     grad: Tensor, input: Tensor, out: Tensor, p: Any, dim: Any, keepdim: bool
 ) -> Tensor:
     """The gradient of `norm`; 0 where the norm is."""
+    if p == "nuc":
+        dims = wrap_dims(range(input.ndim) if dim is None else dim, input.ndim)
+        grad = (
+            grad
+            if keepdim or not dims
+            else grad.reshape([1 if d in dims else n for d, n in enumerate(input.shape)])
+        )
+        u, _, vh = flambeau.linalg.svd(input.movedim(dims, (-2, -1)), full_matrices=False)
+        return grad * (u @ vh).movedim((-2, -1), dims)
     order = 2.0 if p in {None, "fro"} else float(p)
     if order == 0:
         return flambeau.zeros_like(input)

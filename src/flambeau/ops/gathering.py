@@ -8,7 +8,11 @@ from typing import Any
 from flambeau.ops.common import broadcast_shapes, new_like, same_device, store_out, wrap_dim
 from flambeau.ops.indexing import Positions, access, getitem, note_written, positions_of, put_at
 from flambeau.ops.registry import OPS, inplace_method, public
+from flambeau.runtime import _dtype
+from flambeau.runtime._dtype import legacy_type_name
 from flambeau.runtime._tensor import Tensor
+
+_INT64 = _dtype.dtypes["int64"]
 
 
 def _check_index(name: str, index: Tensor, self: Tensor) -> Tensor:
@@ -59,7 +63,8 @@ def _along(self: Tensor, dim: int, index: Tensor) -> tuple[Positions, list[int]]
 
 
 def _fitted(name: str, self: Tensor, dim: int, index: Tensor) -> tuple[Tensor, Tensor, int]:
-    _check_index(name, index, self)
+    if index.numel():  # the dtype of no positions does not matter
+        _check_index(name, index, self)
     dim = wrap_dim(dim, self.ndim)
     if self.ndim == 0:
         self = self.reshape(1)
@@ -95,6 +100,10 @@ def gather(
     out
         Where to store the result.
     """
+    if out is not None and out.dtype != input.dtype:
+        raise RuntimeError(
+            f"Expected out tensor to have dtype {input.dtype}, but got {out.dtype} instead"
+        )
     shape = index.shape
     source, index, dim = _fitted("gather", input, dim, index)
     values = new_like(input, index.shape)
@@ -124,6 +133,10 @@ def take_along_dim(
 @public()
 def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Take elements by their row-major position."""
+    if index.dtype != _INT64:
+        raise RuntimeError(
+            f"take(): Expected a long tensor for index, but got {legacy_type_name(index.dtype)}"
+        )
     return store_out(getitem(input.reshape(-1), index), out)
 
 
@@ -222,6 +235,17 @@ def _index_add_(
     self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: complex = 1
 ) -> Tensor:
     """Add slices of `source` to the slices of this tensor that `index` names."""
+    if self.ndim == 0:
+        _index_add_(self.reshape(1), dim, index, source.reshape(-1), alpha=alpha)
+        return self
+    at = wrap_dim(dim, self.ndim)
+    if source.ndim != self.ndim or any(
+        n != m for d, (n, m) in enumerate(zip(self.shape, source.shape, strict=True)) if d != at
+    ):
+        raise RuntimeError(
+            "source tensor shape must match self tensor shape, excluding the specified dimension. "
+            f"Got self.shape = {list(self.shape)} source.shape = {list(source.shape)}"
+        )
     scaled = source if alpha == 1 else source * alpha
     put_at(self, _slices_at(self, dim, index), scaled, "accumulate")
     return self
@@ -273,6 +297,11 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: complex) -> Tensor
 def _put_(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """Store elements of `source` at row-major positions, or add them; return this tensor."""
     _check_index("put_", index, self)
+    if source.dtype != self.dtype:
+        raise RuntimeError(
+            "put_(): self and source expected to have the same dtype, but got self.dtype = "
+            f"{legacy_type_name(self.dtype)} and source.dtype = {legacy_type_name(source.dtype)}"
+        )
     if source.numel() != index.numel():
         raise RuntimeError(
             "put_(): Expected source and index to have the same number of elements, but got "

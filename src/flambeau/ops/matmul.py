@@ -286,18 +286,31 @@ def _flat_batch(matrix: Tensor, batch: tuple[int, ...]) -> Tensor:
     return full.reshape(prod(batch), *matrix.shape[-2:])
 
 
+def _blended(input: Tensor, product: Tensor, beta: complex, alpha: complex) -> Tensor:
+    """``beta * input + alpha * product`` with complex factors, which the libraries' calls lack."""
+    if not product.is_complex():
+        raise RuntimeError(
+            f"value cannot be converted to type {product.dtype} without overflow: "
+            f"beta={beta} and alpha={alpha} need complex tensors"
+        )
+    scaled: Tensor = product * alpha
+    return OPS["_add"](scaled, input * beta) if beta else scaled
+
+
 def _accumulated(
-    input: Tensor, a: Tensor, b: Tensor, shape: tuple[int, ...], beta: float, alpha: float
+    input: Tensor, a: Tensor, b: Tensor, shape: tuple[int, ...], beta: complex, alpha: complex
 ) -> Tensor:
+    if complex in (type(alpha), type(beta)):
+        return _blended(input, _product(a, b).reshape(shape), beta, alpha)
     if beta == 1 and input.ndim == 1 and len(shape) == 2:
-        made = _with_bias(a, b, input, alpha)
+        made = _with_bias(a, b, input, alpha.real)
         if made is not None:
             return made
     result = new_like(a, shape)
     if beta:
         result.copy_(input.expand(shape))
     as_3d = result if result.ndim == 3 else result.unsqueeze(0)
-    _run(a, b, as_3d, float(alpha), float(beta))
+    _run(a, b, as_3d, float(alpha.real), float(beta.real))
     return result
 
 
@@ -307,8 +320,8 @@ def addmm(
     mat1: Tensor,
     mat2: Tensor,
     *,
-    beta: float = 1,
-    alpha: float = 1,
+    beta: complex = 1,
+    alpha: complex = 1,
     out: Tensor | None = None,
 ) -> Tensor:
     """Compute ``beta * input + alpha * mat1 @ mat2``.
@@ -340,8 +353,8 @@ def baddbmm(
     batch1: Tensor,
     batch2: Tensor,
     *,
-    beta: float = 1,
-    alpha: float = 1,
+    beta: complex = 1,
+    alpha: complex = 1,
     out: Tensor | None = None,
 ) -> Tensor:
     """Compute ``beta * input + alpha * batch1 @ batch2`` for batches of matrices."""

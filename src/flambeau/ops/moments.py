@@ -153,7 +153,8 @@ def norm(
         A floating-point tensor.
     p
         The order: ``"fro"`` and 2 for the Euclidean norm, 0 for the number of nonzero elements,
-        infinities for the extreme absolute values, any other number.
+        infinities for the extreme absolute values, any other number. ``"nuc"`` is the sum of the
+        singular values of a matrix.
     dim
         The dimension or dimensions, all by default.
     keepdim
@@ -163,6 +164,11 @@ def norm(
     out
         Where to store the result.
     """
+    if p == "nuc":
+        from flambeau.linalg import matrix_norm
+
+        dims = wrap_dims(dim, input.ndim)
+        return matrix_norm(input, p, dims, keepdim, dtype=dtype, out=out)
     of = dtype or input.dtype
     if of.category < 2:
         raise RuntimeError(

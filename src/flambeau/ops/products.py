@@ -6,7 +6,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from flambeau.ops.common import store_out, wrap_dim
+from flambeau.ops.common import new_like, store_out, wrap_dim
 from flambeau.ops.complex_numbers import conj
 from flambeau.ops.matmul import addmm, baddbmm, bmm, dot, matmul, mm, mv, outer
 from flambeau.ops.moments import norm
@@ -139,6 +139,10 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) ->
         dims_a = [wrap_dim(d, a.ndim) for d in pair[0]]
         dims_b = [wrap_dim(d, b.ndim) for d in pair[1]]
     for d, e in zip(dims_a, dims_b, strict=True):
+        if a.shape[d] == 1:  # one is as good as its sum
+            b = b.sum(e, keepdim=True, dtype=b.dtype)
+        elif b.shape[e] == 1:
+            a = a.sum(d, keepdim=True, dtype=a.dtype)
         if a.shape[d] != b.shape[e]:
             raise RuntimeError(
                 f"contracted dimensions need to match, but first has size {a.shape[d]} in dim {d} "
@@ -359,6 +363,8 @@ def _contract(
         b = b.reshape([*b.shape[: len(batch)], *ones_b, *b.shape[len(batch) :]])
         return OPS["mul"](a, b), labels
     groups = [prod(size[x] for x in part) for part in (batch, left, summed, right)]
+    if groups[2] == 0:  # nothing is added up, whatever the dtype
+        return new_like(a, shape).zero_(), labels
     product = bmm(
         a.reshape(groups[0], groups[1], groups[2]), b.reshape(groups[0], groups[2], groups[3])
     )

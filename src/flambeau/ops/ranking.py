@@ -241,6 +241,10 @@ def renorm(
     input: Tensor, p: float, dim: int, maxnorm: float, *, out: Tensor | None = None
 ) -> Tensor:
     """Scale the slices along a dimension whose p-norm is above `maxnorm` down to it."""
+    if input.ndim < 2:
+        raise RuntimeError(
+            f"renorm: input needs at least 2 dimensions, got {input.ndim} dimensions"
+        )
     along = wrap_dim(dim, input.ndim)
     others = [d for d in range(input.ndim) if d != along]
     sizes = norm(input, p, others, keepdim=True)

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import itertools
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from flambeau.ops import common
 from flambeau.ops.common import new_like, wrap_dim
+from flambeau.ops.promotion import promote_types
 from flambeau.ops.registry import METHODS, OPS, inplace_method, public
 from flambeau.ops.shapes import cat, stack, tensor_split
 from flambeau.runtime import _dtype
@@ -98,7 +100,8 @@ def block_diag(*tensors: Tensor) -> Tensor:
         return empty((1, 0))
     rows = sum(part.shape[0] for part in blocks)
     columns = sum(part.shape[1] for part in blocks)
-    made = new_like(blocks[0], (rows, columns)).zero_()
+    of = reduce(promote_types, (part.dtype for part in blocks))
+    made = new_like(blocks[0], (rows, columns), of).zero_()
     row = column = 0
     for part in blocks:
         made.narrow(0, row, part.shape[0]).narrow(1, column, part.shape[1]).copy_(part)
@@ -144,9 +147,12 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     if first == second:
         raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
     size = input.shape[-1] + abs(offset)
-    made = new_like(input, (*input.shape[:-1], size, size)).zero_()
-    made.diagonal(offset, -2, -1).copy_(input)
-    return made.movedim((-2, -1), (first, second))
+    shape = list(input.shape[:-1])
+    for d in sorted((first, second)):
+        shape.insert(d, size)
+    made = new_like(input, shape).zero_()
+    made.diagonal(offset, first, second).copy_(input)
+    return made
 
 
 @public()
@@ -164,13 +170,17 @@ def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
 
 
 def _copy_of(name: str) -> None:
+    plain = _dtype.constants["contiguous_format"]
+
     def call(input: Tensor, *arguments: Any, **named: Any) -> Any:
         made = (
             METHODS[name](input, *arguments, **named)
             if name in METHODS
             else getattr(input, name)(*arguments, **named)
         )
-        return made.clone() if isinstance(made, Tensor) else tuple(part.clone() for part in made)
+        if isinstance(made, Tensor):
+            return made.clone(memory_format=plain)
+        return tuple(part.clone(memory_format=plain) for part in made)
 
     call.__name__ = call.__qualname__ = f"{name}_copy"
     call.__doc__ = f"Copy what ``{name}`` would view."

@@ -105,13 +105,11 @@ def masked_fill_(self: Tensor, mask: Tensor, value: Any) -> Tensor:
         raise RuntimeError(
             f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype!r}"
         )
-    if isinstance(value, Tensor):
-        if value.numel() != 1:
-            raise RuntimeError(
-                "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
-                f"{value.ndim} dimension(s)."
-            )
-        value = value.reshape(())
+    if isinstance(value, Tensor) and value.ndim:
+        raise RuntimeError(
+            "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+            f"{value.ndim} dimension(s)."
+        )
     return OPS["_masked_fill"].in_place(self, mask, value)
 
 
@@ -139,6 +137,15 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> 
 
 def _masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """Store elements of `source`, in order, where `mask` is true; return this tensor."""
+    if mask.dtype != _BOOL:
+        raise RuntimeError(
+            f"masked_scatter_ only supports boolean masks, but got mask with dtype {mask.dtype!r}"
+        )
+    if source.dtype != self.dtype:
+        raise RuntimeError(
+            "masked_scatter: expected self and source to have same dtypes but got "
+            f"{_dtype.legacy_type_name(self.dtype)} and {_dtype.legacy_type_name(source.dtype)}"
+        )
     positions = nonzero_positions(mask.expand(*self.shape).contiguous(), linear=False)
     count = positions.shape[0]
     if source.numel() < count:

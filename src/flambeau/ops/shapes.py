@@ -17,10 +17,10 @@ from flambeau.ops.common import (
 from flambeau.ops.promotion import kind_of, promote_kinds
 from flambeau.ops.registry import OPS, inplace_method, public
 from flambeau.runtime import _dtype
-from flambeau.runtime._tensor import Tensor
+from flambeau.runtime._tensor import Tensor, empty
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 def _sizes(sizes: tuple[Any, ...]) -> tuple[int, ...]:
@@ -70,6 +70,12 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -
     parts = list(tensors)
     if not parts:
         raise ValueError("torch.cat(): expected a non-empty list of Tensors")
+    for position, part in enumerate(parts):
+        if not isinstance(part, Tensor):
+            raise TypeError(
+                f"expected Tensor as element {position} in argument 0, but got "
+                f"{type(part).__name__}"
+            )
     same_device(*parts)
     code = promote_kinds(tuple(kind_of(part) for part in parts))
     kept = [part for part in parts if not _is_legacy_empty(part)] or parts[:1]
@@ -83,12 +89,30 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -
     shape[dim] = 0
     for part in kept:
         shape[dim] += part.shape[dim]
-    joined = new_like(first, shape, _dtype.dtype_from_code(code))
+    joined = empty(
+        shape,
+        dtype=_dtype.dtype_from_code(code),
+        device=first.device,
+        memory_format=_common_format(kept),
+    )
     start = 0
     for part in kept:
         joined.narrow(dim, start, part.shape[dim]).copy_(part)
         start += part.shape[dim]
     return store_out(joined, out)
+
+
+def _common_format(parts: Sequence[Tensor]) -> Any:
+    """The channels-last format that all tensors have, or the plain one."""
+    plain = _dtype.constants["contiguous_format"]
+    name = {4: "channels_last", 5: "channels_last_3d"}.get(parts[0].ndim)
+    if name is None:
+        return plain
+    form = _dtype.constants[name]
+    fits = all(
+        part.is_contiguous(memory_format=form) and not part.is_contiguous() for part in parts
+    )
+    return form if fits else plain
 
 
 def _check_joined(first: Tensor, part: Tensor, dim: int, position: int) -> None:
@@ -121,41 +145,54 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
     return cat([part.unsqueeze(dim) for part in parts], dim, out=out)
 
 
-@public(method=False)
-def atleast_1d(tensor: Tensor) -> Tensor:
-    """View a tensor without dimensions as a vector of one element."""
-    return tensor.reshape(1) if tensor.ndim == 0 else tensor
+def _each(view: Callable[[Tensor], Tensor], tensors: tuple[Any, ...]) -> Any:
+    """One view of one tensor; a tuple of views of several, or of a list of them."""
+    if len(tensors) == 1 and isinstance(tensors[0], Tensor):
+        return view(tensors[0])
+    return tuple(view(part) for part in (tensors[0] if len(tensors) == 1 else tensors))
 
 
 @public(method=False)
-def atleast_2d(tensor: Tensor) -> Tensor:
-    """View a tensor with fewer dimensions as a matrix of one row."""
-    return tensor if tensor.ndim >= 2 else atleast_1d(tensor).unsqueeze(0)
+def atleast_1d(*tensors: Any) -> Any:
+    """View tensors without dimensions as vectors of one element: one tensor, or a tuple."""
+    return _each(lambda x: x.reshape(1) if x.ndim == 0 else x, tensors)
 
 
 @public(method=False)
-def atleast_3d(tensor: Tensor) -> Tensor:
-    """View a tensor with fewer dimensions as one with three."""
-    return tensor if tensor.ndim >= 3 else atleast_2d(tensor).unsqueeze(-1)
+def atleast_2d(*tensors: Any) -> Any:
+    """View tensors with fewer dimensions as matrices of one row: one tensor, or a tuple."""
+    return _each(lambda x: x if x.ndim >= 2 else x.reshape(1, -1), tensors)
+
+
+@public(method=False)
+def atleast_3d(*tensors: Any) -> Any:
+    """View tensors with fewer dimensions as ones with three: one tensor, or a tuple."""
+    return _each(lambda x: x if x.ndim >= 3 else atleast_2d(x).unsqueeze(-1), tensors)
+
+
+def _some(name: str, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    if not len(tensors):
+        raise RuntimeError(f"{name} expects a non-empty TensorList")
+    return tensors
 
 
 @public("row_stack", method=False)
 def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Join tensors by rows."""
-    return cat([atleast_2d(part) for part in tensors], 0, out=out)
+    return cat([atleast_2d(part) for part in _some("vstack", tensors)], 0, out=out)
 
 
 @public(method=False)
 def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Join tensors by columns, vectors end to end."""
-    parts = [atleast_1d(part) for part in tensors]
-    return cat(parts, 0 if parts and parts[0].ndim == 1 else 1, out=out)
+    parts = [atleast_1d(part) for part in _some("hstack", tensors)]
+    return cat(parts, 0 if parts[0].ndim == 1 else 1, out=out)
 
 
 @public(method=False)
 def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Join tensors along the third dimension."""
-    return cat([atleast_3d(part) for part in tensors], 2, out=out)
+    return cat([atleast_3d(part) for part in _some("dstack", tensors)], 2, out=out)
 
 
 @public(function=False)
@@ -192,7 +229,11 @@ def tile(input: Tensor, *dims: Any) -> Tensor:
 
 @public()
 def repeat_interleave(
-    input: Tensor, repeats: int | Tensor, dim: int | None = None, *, output_size: int | None = None
+    input: Tensor,
+    repeats: int | Tensor | None = None,
+    dim: int | None = None,
+    *,
+    output_size: int | None = None,
 ) -> Tensor:
     """Repeat every element.
 
@@ -201,12 +242,17 @@ def repeat_interleave(
     input
         A tensor.
     repeats
-        How often, for all or for each along `dim`; a tensor waits for the device.
+        How often, for all or for each along `dim`; a tensor waits for the device. Left out,
+        `input` says how often each of its positions is repeated.
     dim
         The dimension; left out, the tensor is flattened.
     output_size
         Accepted; it is computed.
     """
+    if repeats is None:
+        from flambeau.ops.sequences import arange
+
+        input, repeats = arange(input.shape[0], device=input.device), input
     if dim is None:
         input, dim = input.reshape(-1), 0
     dim = wrap_dim(dim, input.ndim)
@@ -216,8 +262,10 @@ def repeat_interleave(
     if isinstance(repeats, int):
         spread = input.unsqueeze(dim + 1)
         shape = [*input.shape[: dim + 1], repeats, *input.shape[dim + 1 :]]
-        return spread.expand(*shape).reshape(
-            [*input.shape[:dim], size * repeats, *input.shape[dim + 1 :]]
+        return (
+            spread.expand(*shape)
+            .contiguous()
+            .reshape([*input.shape[:dim], size * repeats, *input.shape[dim + 1 :]])
         )
     if repeats.shape[0] != size:
         raise RuntimeError("repeats must have the same size as input along dim")
@@ -231,11 +279,20 @@ def repeat_interleave(
 
 
 @public()
-def flip(input: Tensor, *dims: Any) -> Tensor:
-    """Reverse the order of elements along dimensions, in a copy."""
+def flip(input: Tensor, *sizes: Any, dims: Any = ()) -> Tensor:
+    """Reverse the order of elements along dimensions, in a copy.
+
+    Parameters
+    ----------
+    input
+        A tensor.
+    sizes, dims
+        ``flip(x, 0, 1)``, ``flip(x, (0, 1))`` or ``flip(x, dims=(0, 1))``.
+    """
     from flambeau.ops.sequences import arange
 
-    wanted = wrap_dims(_sizes(dims), input.ndim) if _sizes(dims) else ()
+    given = _sizes(sizes) or ((dims,) if isinstance(dims, int) else dims)
+    wanted = wrap_dims(given, input.ndim) if given else ()
     result = input.clone()
     for d in wanted:
         order = arange(input.shape[d] - 1, -1, -1, device=input.device)
@@ -252,12 +309,16 @@ def __reversed__(self: Tensor) -> Tensor:  # noqa: N807
 @public()
 def fliplr(input: Tensor) -> Tensor:
     """Reverse the columns."""
+    if input.ndim < 2:
+        raise RuntimeError(f"Input must be >= 2-d. fliplr() got {input.ndim} dimensions")
     return flip(input, 1)
 
 
 @public()
 def flipud(input: Tensor) -> Tensor:
     """Reverse the rows."""
+    if input.ndim < 1:
+        raise RuntimeError("Input must be >= 1-d. flipud() got a tensor without dimensions")
     return flip(input, 0)
 
 
@@ -266,7 +327,13 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Turn by 90 degrees, `k` times, in the plane of two dimensions."""
     if input.ndim < 2:
         raise RuntimeError(f"expected total dims >= 2, but got total dims = {input.ndim}")
+    if len(dims) != 2:
+        raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
     a, b = (wrap_dim(d, input.ndim) for d in dims)
+    if a == b:
+        raise RuntimeError(
+            f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}"
+        )
     turned: Tensor = input
     if k % 4 == 1:
         turned = flip(input, b).transpose(a, b)
@@ -321,6 +388,11 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
             f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
         )
     parts = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
+    if len({part.dtype for part in parts}) > 1:
+        raise RuntimeError(
+            "meshgrid expects all tensors to have the same dtype, got "
+            + ", ".join(str(part.dtype) for part in parts)
+        )
     vectors = [part.reshape(-1) for part in parts]
     swap = indexing == "xy" and len(vectors) >= 2
     if swap:
@@ -439,14 +511,40 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 
 
 @public()
-def diff(input: Tensor, n: int = 1, dim: int = -1) -> Tensor:
-    """Subtract neighbours along a dimension, `n` times."""
+def diff(
+    input: Tensor,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Tensor | None = None,
+    append: Tensor | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Subtract neighbours along a dimension, `n` times.
+
+    Parameters
+    ----------
+    input
+        A tensor of at least one dimension; of bools the result says where neighbours differ.
+    n
+        How many times, no less than 0.
+    dim
+        The dimension, which loses `n` elements.
+    prepend, append
+        What to join before and after `input` first.
+    out
+        Where to store the result.
+    """
     if input.ndim == 0:
         raise RuntimeError("diff expects input to be at least one-dimensional")
+    if n < 0:
+        raise RuntimeError(f"order must be non-negative but got {n}")
+    if n and (prepend is not None or append is not None):
+        input = cat([part for part in (prepend, input, append) if part is not None], dim)
     step = OPS["_sub" if input.dtype.category else "logical_xor"]
     for _ in range(n):
         size = input.shape[dim]
         if size == 0:
             break
         input = step(input.narrow(dim, 1, size - 1), input.narrow(dim, 0, size - 1))
-    return input
+    return store_out(input if n else input.clone(), out)

@@ -297,7 +297,10 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out:
         With a dimension ``values`` and ``indices``.
     """
     if input.dtype.category == 0:
-        raise NotImplementedError("\"median\" not implemented for 'Bool'; convert to uint8 first")
+        found = median(input.to(_dtype.dtypes["uint8"]), dim, keepdim)
+        if dim is None:
+            return found.to(input.dtype)
+        return return_types.median(*_stored((found.values.to(input.dtype), found.indices), out))
     if dim is None:
         flat = input.reshape(-1)
         if flat.numel() == 0:

@@ -85,17 +85,17 @@ def frexp(input: Tensor, *, out: Any = None) -> return_types.frexp:
 
 def _logit_(self: Tensor, eps: float | None = None) -> Tensor:
     """Replace this tensor by its `logit` and return it."""
-    return self.copy_(logit(self, eps))
+    return store_out(logit(self, eps), self)
 
 
 def _polygamma_(self: Tensor, n: int) -> Tensor:
     """Replace this tensor by its `polygamma` and return it."""
-    return self.copy_(polygamma(n, self))
+    return store_out(polygamma(n, self), self)
 
 
 def _mvlgamma_(self: Tensor, p: int) -> Tensor:
     """Replace this tensor by its `mvlgamma` and return it."""
-    return self.copy_(mvlgamma(self, p))
+    return store_out(mvlgamma(self, p), self)
 
 
 def _ldexp_(self: Tensor, other: Tensor) -> Tensor:

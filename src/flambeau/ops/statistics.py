@@ -323,10 +323,20 @@ def amin(
 
 
 @public()
-def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
-    """Find the smallest and the largest elements."""
+def aminmax(
+    input: Tensor, *, dim: int | None = None, keepdim: bool = False, out: Any = None
+) -> Any:
+    """Find the smallest and the largest elements; `out` is a pair to store them in."""
     dims: Dims = () if dim is None else dim
-    return return_types.aminmax(amin(input, dims, keepdim), amax(input, dims, keepdim))
+    low, high = (None, None) if out is None else out
+    for given in (low, high):
+        if given is not None and given.dtype != input.dtype:
+            raise RuntimeError(
+                f"Expected out tensor to have dtype {input.dtype}, but got {given.dtype} instead"
+            )
+    return return_types.aminmax(
+        amin(input, dims, keepdim, out=low), amax(input, dims, keepdim, out=high)
+    )
 
 
 # -- comparisons of whole tensors -----------------------------------------------------------------
@@ -354,6 +364,9 @@ def isclose(
             f"{_dtype.legacy_type_name(input.dtype)} did not match "
             f"{_dtype.legacy_type_name(other.dtype)}: isclose compares tensors of one dtype"
         )
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if value < 0:
+            raise RuntimeError(f"{name} must be greater than or equal to zero, but got {value}")
     close = OPS["eq"](input, other)
     if equal_nan and input.dtype.category == 2:
         close = close | (OPS["isnan"](input) & OPS["isnan"](other))

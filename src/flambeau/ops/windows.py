@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from flambeau.ops.common import wrap_dims
 from flambeau.ops.moments import norm
 from flambeau.ops.promotion import get_default_dtype
 from flambeau.ops.registry import OPS, public
@@ -158,7 +159,10 @@ def gradient(
         One for each dimension.
     """
     every = [d for d, _ in enumerate(input.shape)]
+    spacing = 1 if spacing is None else spacing
     dims = every if dim is None else [dim] if isinstance(dim, int) else dim
+    if len(set(wrap_dims(dims, input.ndim))) < len(dims):
+        raise RuntimeError(f"dim appears multiple times in the list of dims: {list(dims)}")
     each = list(spacing) if isinstance(spacing, (list, tuple)) else [spacing] * len(dims)
     if len(each) != len(dims):
         raise RuntimeError(
