@@ -233,3 +233,27 @@ def test_what_is_refused(gpu: Any, call: Any, error: type[Exception], words: str
     x, i = torch.tensor([1.0, 2.0, 3.0], device=gpu), torch.tensor([0, 1, 2], device=gpu)
     with pytest.raises(error, match=words):
         call(x, i)
+
+
+# -- sequences and sorts --------------------------------------------------------------------------
+
+
+def test_complex_numbers_are_spaced_evenly(gpu: Any) -> None:
+    made = torch.linspace(0, 2 + 4j, 3, device=gpu)
+    assert made.dtype == torch.complex64
+    assert made.tolist() == [0, 1 + 2j, 2 + 4j]
+    assert torch.linspace(1, 3, 3, dtype=torch.complex128, device=gpu).tolist() == [1, 2, 3]
+    powers = torch.logspace(0, 1j, 2, base=np.e, device=gpu)
+    np.testing.assert_allclose(powers.cpu().numpy(), np.exp([0, 1j]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [5, 300])
+def test_sorts_along_any_dimension_are_contiguous(gpu: Any, size: int) -> None:
+    values = np.random.default_rng(size).permutation(size * 6).reshape(2, size, 3)
+    x = torch.from_numpy(values).to(gpu)
+    for found in (x.sort(1).values, x.sort(1).indices, x.argsort(0), x.msort(), *x.topk(3, 1)):
+        assert found.is_contiguous()
+    np.testing.assert_array_equal(x.sort(1).values.cpu().numpy(), np.sort(values, 1))
+    np.testing.assert_array_equal(x.argsort(1).cpu().numpy(), np.argsort(values, 1))
+    top = np.sort(values, 1)[:, ::-1][:, :3]
+    np.testing.assert_array_equal(x.topk(3, 1).values.cpu().numpy(), top)

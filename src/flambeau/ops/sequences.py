@@ -131,13 +131,26 @@ def arange(
     return made.requires_grad_() if requires_grad else made
 
 
+def _dtype_between(first: Any, last: Any) -> dtype:
+    """The default dtype, its complex kind if one end is complex."""
+    default = get_default_dtype()
+    return default.to_complex() if complex in (type(first), type(last)) else default
+
+
 def _spaced(
     name: str, start: Any, end: Any, steps: int, out: Any, of: Any, device: Any, pin: bool
 ) -> Tensor:
     if steps < 0:
         raise RuntimeError(f"number of steps must be non-negative, got {steps} in {name}()")
     first, last = _number(start), _number(end)
-    made = _sequence(steps, out, of or get_default_dtype(), device, pin)
+    made = _sequence(steps, out, of or _dtype_between(first, last), device, pin)
+    if made.dtype.category == 3:
+        for part, low, high in (
+            (made.real, first.real, last.real), (made.imag, first.imag, last.imag)
+        ):  # fmt: skip
+            wide = _tensor.new_empty((steps,), part.dtype, made.device)
+            part.copy_(_spaced_into(wide, low, high))
+        return made
     if made.dtype.category < 2:
         wide = _tensor.new_empty((steps,), _dtype.dtypes["float64"], made.device)
         return made.copy_(_spaced_into(wide, first, last))
@@ -193,9 +206,9 @@ def logspace(
     pin_memory: bool = False,
 ) -> Tensor:
     """Make the powers of `base` with the exponents of `linspace`."""
-    exponents = _spaced(
-        "logspace", start, end, steps, None, _dtype.dtypes["float64"], device, pin_memory
-    )
+    natural = _dtype_between(_number(start), _number(end))
+    wide = _dtype.dtypes["complex128" if natural.category == 3 else "float64"]
+    exponents = _spaced("logspace", start, end, steps, None, wide, device, pin_memory)
     powers = OPS["_pow"](base, exponents)
-    made = _sequence(steps, out, dtype or get_default_dtype(), device, pin_memory).copy_(powers)
+    made = _sequence(steps, out, dtype or natural, device, pin_memory).copy_(powers)
     return made.requires_grad_() if requires_grad else made

@@ -98,7 +98,10 @@ def _sorted(input: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor]:
     else:
         keys, positions = _sort_rows(rows, descending)
         indices = positions.to(_INT64)
-    return keys.movedim(-1, dim), indices.movedim(-1, dim)
+    keys, indices = keys.movedim(-1, dim), indices.movedim(-1, dim)
+    if input.is_contiguous():  # and so are the results, along whichever dimension
+        return keys.contiguous(), indices.contiguous()
+    return keys, indices
 
 
 @public()
@@ -234,7 +237,7 @@ def topk(
         if rows.numel() and size < 1 << 31:
             found = _top_rows(rows.reshape(-1, size), None, k, largest)
             shape = (*rows.shape[:-1], k)
-            values, indices = (part.reshape(shape).movedim(-1, dim) for part in found)
+            values, indices = (part.reshape(shape).movedim(-1, dim).contiguous() for part in found)
             if out is not None:
                 values, indices = store_out(values, out[0]), store_out(indices, out[1])
             return return_types.topk(values, indices)
