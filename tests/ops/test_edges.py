@@ -257,3 +257,26 @@ def test_sorts_along_any_dimension_are_contiguous(gpu: Any, size: int) -> None:
     np.testing.assert_array_equal(x.argsort(1).cpu().numpy(), np.argsort(values, 1))
     top = np.sort(values, 1)[:, ::-1][:, :3]
     np.testing.assert_array_equal(x.topk(3, 1).values.cpu().numpy(), top)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda x, i: ~x, TypeError, "only implemented on integer and Boolean-type"),
+        (lambda x, i: x.add(x, alpha=1j), RuntimeError, "alpha must not be a complex number"),
+        (lambda x, i: x.sub_(x, alpha=1j), RuntimeError, "alpha must not be a complex number"),
+        (lambda x, i: x.lerp(x, i), RuntimeError, "for `weight` but got dtype"),
+        (lambda x, i: x.lerp(x, 1j), RuntimeError, "without overflow"),
+        (lambda x, i: x.index_put((i,), i), RuntimeError, "source and destination dtypes match"),
+        (torch.cdist, RuntimeError, "only supports at least 2D tensors, X1 got: 1D"),
+        (
+            lambda x, i: torch.mm(x[None], x[:, None], out=x.double()),
+            RuntimeError,
+            "Expected out tensor to have dtype",
+        ),
+    ],
+)
+def test_operands_that_do_not_fit(gpu: Any, call: Any, error: type[Exception], words: str) -> None:
+    x, i = torch.tensor([1.0, 2.0, 3.0], device=gpu), torch.tensor([0, 1, 2], device=gpu)
+    with pytest.raises(error, match=words):
+        call(x, i)

@@ -94,11 +94,17 @@ def test_many_elements_not_zero_are_found(bytes_: Any) -> None:
 
 
 def test_many_elements_are_sorted(bytes_: Any) -> None:
-    values, places = torch.topk(bytes_, 2)
-    assert (values.tolist(), places.tolist()) == ([3, 2], [LAST, 1 << 30])
-    values, places = bytes_.sort()
-    assert values[-3:].tolist() == [1, 2, 3]
-    assert places[-2:].tolist() == [1 << 30, LAST]
+    rows = bytes_.view(3, -1)
+    top, places = torch.topk(rows, 2, 1)
+    assert (top.tolist(), places[1:, 0].tolist()) == (
+        [[1, 1], [2, 1], [3, 1]],
+        [(1 << 30) - rows.shape[1], rows.shape[1] - 1],
+    )
+    values, places = rows.sort(1)
+    assert values[:, -2:].tolist() == [[1, 1], [1, 2], [1, 3]]
+    assert places[1:, -1].tolist() == [(1 << 30) - rows.shape[1], rows.shape[1] - 1]
+    with pytest.raises(RuntimeError, match="can not have more than INT_MAX elements"):
+        bytes_.sort()
 
 
 def test_many_elements_in_rows_are_normalized(gpu: Any) -> None:

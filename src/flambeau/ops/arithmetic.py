@@ -25,6 +25,11 @@ def _check_alpha(name: str, input: Tensor | Number, other: Tensor | Number, alph
     category = category_of(promote_kinds((kind_of(input), kind_of(other))))
     if isinstance(alpha, bool) and category > 0:
         raise RuntimeError("Boolean alpha only supported for Boolean results.")
+    if category < 3 and complex in {type(alpha)}:
+        raise RuntimeError(
+            "For non-complex input tensors, argument alpha must not be a complex number; "
+            f"{name}() got alpha={alpha!r}"
+        )
     if isinstance(alpha, float) and category < 2:
         raise RuntimeError(
             "For integral input tensors, argument alpha must not be a floating point number; "
@@ -318,6 +323,14 @@ def lerp(
     input: Tensor, end: Tensor, weight: Tensor | float, *, out: Tensor | None = None
 ) -> Tensor:
     """Interpolate linearly: ``input + weight * (end - input)``, exact at both ends."""
+    if isinstance(weight, Tensor) and weight.dtype != input.dtype:
+        raise RuntimeError(
+            f"expected dtype {input.dtype} for `weight` but got dtype {weight.dtype}"
+        )
+    if not input.is_complex() and complex in {type(weight)}:
+        raise RuntimeError(
+            f"value cannot be converted to type {input.dtype} without overflow: {weight}"
+        )
     return OPS["lerp"](input, end, weight, out=out)
 
 

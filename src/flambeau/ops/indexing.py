@@ -348,6 +348,12 @@ def _index_put_(
     self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
     """Store `values` at positions given by index tensors, or add them; return this tensor."""
+    if values.dtype != self.dtype:
+        destination, source = (_dtype.legacy_type_name(t.dtype) for t in (self, values))
+        raise RuntimeError(
+            "Index put requires the source and destination dtypes match, got "
+            f"{destination} for the destination and {source} for the source."
+        )
     index = tuple(slice(None) if part is None else part for part in indices)
     put_at(self, index, values, "accumulate" if accumulate else "write")
     return self

@@ -61,6 +61,15 @@ def _matmul(a: Any, b: Any) -> Any:
     return matmul.matmul(a, b)
 
 
+def _invert(tensor: Tensor) -> Tensor:
+    if tensor.dtype.category > 1:
+        raise TypeError(
+            "~ (operator.invert) is only implemented on integer and Boolean-type tensors, "
+            f"this one has {tensor.dtype}"
+        )
+    return OPS["bitwise_not"](tensor)
+
+
 def _contains(tensor: Tensor, value: Any) -> bool:
     if not isinstance(value, (Tensor, int, float, complex)):
         raise RuntimeError(
@@ -88,7 +97,7 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "neg": OPS["neg"],
     "pos": OPS["positive"],
     "abs": OPS["abs"],
-    "invert": OPS["bitwise_not"],
+    "invert": _invert,
     "copy": OPS["_copy"],
     "fill": OPS["_copy"],
     "getitem": indexing.getitem,

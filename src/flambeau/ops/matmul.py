@@ -110,6 +110,15 @@ def _run(
     )
 
 
+def _into(result: Tensor, out: Tensor | None) -> Tensor:
+    """The result, in the caller's `out`, whose dtype products do not convert to."""
+    if out is not None and out.dtype != result.dtype:
+        raise RuntimeError(
+            f"Expected out tensor to have dtype {result.dtype}, but got {out.dtype} instead"
+        )
+    return store_out(result, out)
+
+
 def _product(a: Tensor, b: Tensor, compute: int = -1) -> Tensor:
     """Product of two 3-d tensors whose batches broadcast."""
     batch = max(a.shape[0], b.shape[0]) if a.shape[0] and b.shape[0] else 0
@@ -157,7 +166,7 @@ def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
             raise RuntimeError(f"{name} must be a matrix, got {matrix.ndim} dimensions")
     _check_2d(input, mat2)
     _check_operands("mm", input, mat2)
-    return store_out(_product(input.unsqueeze(0), mat2.unsqueeze(0)).squeeze(0), out)
+    return _into(_product(input.unsqueeze(0), mat2.unsqueeze(0)).squeeze(0), out)
 
 
 @public()
@@ -177,7 +186,7 @@ def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
             f"{list(mat2.shape[:2])}."
         )
     _check_operands("bmm", input, mat2)
-    return store_out(_product(input, mat2), out)
+    return _into(_product(input, mat2), out)
 
 
 @public()
@@ -193,9 +202,7 @@ def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
             f"vec ({vec.shape[0]})"
         )
     _check_operands("addmv_impl", input, vec)
-    return store_out(
-        _product(input.unsqueeze(0), vec.reshape(1, -1, 1), _AS_GIVEN).reshape(-1), out
-    )
+    return _into(_product(input.unsqueeze(0), vec.reshape(1, -1, 1), _AS_GIVEN).reshape(-1), out)
 
 
 @public()
@@ -214,7 +221,7 @@ def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
             f"[{input.shape[0]}] and src [{tensor.shape[0]}] to have the same number of elements"
         )
     _check_operands("dot", input, tensor)
-    return store_out(
+    return _into(
         _product(input.reshape(1, 1, -1), tensor.reshape(1, -1, 1), _AS_GIVEN).reshape(()), out
     )
 
@@ -265,7 +272,7 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
         result = result.squeeze(-2)
     if other.ndim == 1:
         result = result.squeeze(-1)
-    return store_out(result, out)
+    return _into(result, out)
 
 
 def _batched(a: Tensor, b: Tensor, batch: tuple[int, ...], compute: int = -1) -> Tensor:
@@ -344,7 +351,7 @@ def addmm(
     _check_operands("addmm", mat1, mat2, input)
     shape = (mat1.shape[0], mat2.shape[1])
     a, b = mat1.unsqueeze(0), mat2.unsqueeze(0)
-    return store_out(_accumulated(input, a, b, shape, beta, alpha), out)
+    return _into(_accumulated(input, a, b, shape, beta, alpha), out)
 
 
 @public()
@@ -366,7 +373,7 @@ def baddbmm(
     _check_2d(batch1, batch2)
     _check_operands("baddbmm", batch1, batch2, input)
     shape = (batch1.shape[0], batch1.shape[1], batch2.shape[2])
-    return store_out(_accumulated(input, batch1, batch2, shape, beta, alpha), out)
+    return _into(_accumulated(input, batch1, batch2, shape, beta, alpha), out)
 
 
 def _with_bias(a: Tensor, b: Tensor, bias: Tensor, alpha: float = 1.0) -> Tensor | None:

@@ -252,6 +252,11 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
     mode = compute_mode or modes[0]
     if mode not in modes:
         raise ValueError(f"{mode} is not a valid value for compute_mode")
+    for name, points in (("X1", x1), ("X2", x2)):
+        if points.ndim < 2:
+            raise RuntimeError(
+                f"cdist only supports at least 2D tensors, {name} got: {points.ndim}D"
+            )
     if x1.shape[-1] != x2.shape[-1]:
         raise RuntimeError(
             f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}"

@@ -52,7 +52,10 @@ def _sort_rows(rows: Tensor, descending: bool) -> tuple[Tensor, Tensor]:
     """Sort the last dimension of a contiguous CUDA tensor; positions are int32."""
     n, total = rows.shape[-1], rows.numel()
     if n >= 1 << 31:
-        raise RuntimeError(f"sort handles rows of fewer than 2**31 elements, got {n}")
+        raise RuntimeError(
+            "The dimension being sorted can not have more than INT_MAX elements, got "
+            f"{n}: sort parts of it and merge them"
+        )
     keys, positions = new_like(rows, rows.shape), new_like(rows, rows.shape, _INT32)
     if total == 0:
         return keys, positions
