@@ -148,6 +148,13 @@ def test_blocks_have_the_common_dtype(gpu: Any) -> None:
     assert torch.block_diag(*parts).dtype == torch.complex128
 
 
+def test_covariances_have_the_dtype_of_their_weights(gpu: Any) -> None:
+    x, weights = torch.tensor([[1.0, 2.0, 4.0]], device=gpu), torch.ones(3, device=gpu)
+    made = torch.cov(x, aweights=weights.double())
+    assert made.dtype == torch.float64
+    np.testing.assert_allclose(made.item(), 7 / 3)
+
+
 def test_contractions_broadcast_single_elements(gpu: Any) -> None:
     a, b = torch.full((1, 1), 2.0, device=gpu), torch.arange(6.0, device=gpu).view(2, 3)
     assert torch.tensordot(a, b, dims=([1], [0])).tolist() == [[6, 10, 14]]
@@ -268,6 +275,7 @@ def test_sorts_along_any_dimension_are_contiguous(gpu: Any, size: int) -> None:
         (lambda x, i: x.lerp(x, i), RuntimeError, "for `weight` but got dtype"),
         (lambda x, i: x.lerp(x, 1j), RuntimeError, "without overflow"),
         (lambda x, i: x.index_put((i,), i), RuntimeError, "source and destination dtypes match"),
+        (lambda x, i: torch.cov(x, fweights=i[None]), RuntimeError, "one or fewer dimensions"),
         (torch.cdist, RuntimeError, "only supports at least 2D tensors, X1 got: 1D"),
         (
             lambda x, i: torch.mm(x[None], x[:, None], out=x.double()),

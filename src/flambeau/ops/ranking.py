@@ -10,6 +10,7 @@ from flambeau.ops.complex_numbers import complex as joined
 from flambeau.ops.complex_numbers import conj
 from flambeau.ops.matmul import mm
 from flambeau.ops.moments import norm
+from flambeau.ops.promotion import promote_types
 from flambeau.ops.registry import OPS, inplace_method, public
 from flambeau.ops.sorting import sort
 from flambeau.runtime import _dtype
@@ -158,8 +159,15 @@ def cov(
     rows = input.reshape(1, -1) if input.ndim < 2 else input
     if rows.dtype.category < 2:
         rows = OPS["_div"](rows, 1)
+    for name, given in (("fweights", fweights), ("aweights", aweights)):
+        if given is not None and given.ndim > 1:
+            raise RuntimeError(
+                f"cov(): expected {name} to have one or fewer dimensions but got {name} with "
+                f"{given.ndim} dimensions"
+            )
     weights = fweights
     if aweights is not None:
+        rows = rows.to(promote_types(rows.dtype, aweights.dtype))
         weights = aweights if fweights is None else fweights * aweights
     if weights is None:
         centred = rows - rows.mean(1, keepdim=True)
