@@ -229,9 +229,8 @@ def convert_form(t: Text) -> Form:
 
 
 def to_tf32(bits: int) -> int:
-    if bits & F32.infinity == F32.infinity:
-        return bits
-    return bits + 0x1000 & ~0x1FFF
+    special = bits & F32.infinity == F32.infinity
+    return (bits if special else bits + 0x1000) & ~0x1FFF
 
 
 def convert_number(t: Text, target: str, source: str) -> Reference:
