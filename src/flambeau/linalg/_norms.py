@@ -39,7 +39,7 @@ def _converted(name: str, x: Tensor, dtype: dtype_ | None) -> Tensor:
 
 def vector_norm(
     x: Tensor,
-    ord: float = 2,
+    ord: float | str = 2,
     dim: int | Sequence[int] | None = None,
     keepdim: bool = False,
     *,
