@@ -288,3 +288,52 @@ def test_operands_that_do_not_fit(gpu: Any, call: Any, error: type[Exception], w
     x, i = torch.tensor([1.0, 2.0, 3.0], device=gpu), torch.tensor([0, 1, 2], device=gpu)
     with pytest.raises(error, match=words):
         call(x, i)
+
+
+# -- parts of complex memory, and pairs of real numbers, written while gradients are recorded ------
+
+
+def _written_real_parts(y: Any) -> Any:
+    torch.view_as_real(y)[:, 1].mul_(3)
+    return (y * y.conj()).real.sum()
+
+
+def _written_imaginary_parts_of_a_slice(y: Any) -> Any:
+    y[1:].imag.mul_(torch.tensor([5.0], device=y.device))
+    return (y.real**2 + y.imag**3).sum()
+
+
+def _complex_numbers_seen_after_a_view(y: Any) -> Any:
+    seen = y.real
+    y.mul_(1j)
+    return (seen * seen).sum()
+
+
+def _written_as_complex_numbers(y: Any) -> Any:
+    torch.view_as_complex(y).mul_(1j)
+    return (y * torch.tensor([[1.0, 2.0], [3.0, 4.0]], device=y.device)).sum()
+
+
+def _read_as_complex_numbers(y: Any) -> Any:
+    seen = torch.view_as_complex(y)
+    y.mul_(3)
+    return (seen.real * seen.imag).sum()
+
+
+PAIRS = [[1.0, 2.0], [3.0, 4.0]]
+
+
+@pytest.mark.parametrize(
+    ("of", "start", "gradient"),
+    [
+        (_written_real_parts, [1 + 1j, 2j], [8 + 72j, 144j]),
+        (_written_imaginary_parts_of_a_slice, [1 + 1j, 2j], [8 + 24j, 12000j]),
+        (_complex_numbers_seen_after_a_view, [1 + 1j, 2j], [8j, 16j]),
+        (_written_as_complex_numbers, PAIRS, [[4, -2], [8, -6]]),
+        (_read_as_complex_numbers, PAIRS, [[72, 36], [144, 108]]),
+    ],
+)
+def test_gradients_through_written_parts(gpu: Any, of: Any, start: Any, gradient: Any) -> None:
+    x = torch.tensor(start, device=gpu, requires_grad=True)
+    of(x * 2).backward()
+    np.testing.assert_allclose(x.grad.cpu().numpy(), np.array(gradient))

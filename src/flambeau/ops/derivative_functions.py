@@ -70,6 +70,42 @@ def strided_into(
     return made
 
 
+def _in_parts(sizes: Shape, strides: Shape) -> tuple[Shape, Shape]:
+    """Sizes and strides of complex memory as that of pairs of real numbers."""
+    return (*sizes, 2), (*(2 * step for step in strides), 1)
+
+
+def part_of(whole: Tensor, sizes: Shape, strides: Shape, offset: int, parts: int) -> Tensor:
+    """View a dense tensor's memory as one of its views has it, as complex numbers if `parts` is 2.
+
+    `offset` and `strides` count the view's elements.
+    """
+    if whole.is_complex() == (parts == 2):
+        return whole.as_strided(sizes, strides, offset)
+    if whole.is_complex():
+        return flambeau.view_as_real(whole).as_strided(sizes, strides, offset)
+    return flambeau.view_as_complex(whole.as_strided(*_in_parts(sizes, strides), 2 * offset))
+
+
+def part_into(
+    grad: Tensor,
+    sizes: Shape,
+    strides: Shape,
+    offset: int,
+    whole: Shape,
+    whole_strides: Shape,
+    parts: int,
+) -> Tensor:
+    """Do `strided_into` for a tensor of complex numbers if `parts` is 2, whatever the view's."""
+    if grad.is_complex() == (parts == 2):
+        return strided_into(grad, sizes, strides, offset, whole, whole_strides)
+    if parts == 2:
+        pairs = strided_into(grad, sizes, strides, offset, *_in_parts(whole, whole_strides))
+        return flambeau.view_as_complex(pairs)
+    grad, (sizes, strides) = flambeau.view_as_real(grad), _in_parts(sizes, strides)
+    return strided_into(grad, sizes, strides, 2 * offset, whole, whole_strides)
+
+
 def unstrided(
     grad: Tensor, whole: Shape, whole_strides: Shape, start: int, strides: Any, offset: int | None
 ) -> Tensor:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.ops import derivative_functions as of
 from flambeau.ops.common import broadcast_shapes
-from flambeau.ops.derivative_functions import like_strided, strided_into, sum_to
+from flambeau.ops.derivative_functions import like_strided, sum_to
 from flambeau.runtime._recording import Rule, with_rule
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ __all__ = [
     "elementwise_rule",
     "like_strided",
     "rule_for",
-    "strided_into",
     "sum_to",
 ]
 

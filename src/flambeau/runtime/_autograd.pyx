@@ -434,13 +434,14 @@ cdef class AsStridedView(Node):
 
     cdef tuple sizes, strides, base_sizes, base_strides
     cdef object offset
+    cdef int base_parts                 # numbers in an element of the base, 2 of a complex one
 
     cdef list run(self, list gradients):
         if gradients[0] is None:
             return [None]
-        from flambeau.ops.derivatives import strided_into
-        return [strided_into(gradients[0], self.sizes, self.strides, self.offset, self.base_sizes,
-                             self.base_strides)]
+        from flambeau.ops.derivative_functions import part_into
+        return [part_into(gradients[0], self.sizes, self.strides, self.offset, self.base_sizes,
+                          self.base_strides, self.base_parts)]
 
 
 cdef int64_t _offset_in(Tensor t, Tensor base) except? -1:
@@ -459,6 +460,7 @@ cdef int _remake_view(Tensor t, AutogradMeta meta) except -1:
     node.sizes, node.strides = tuple(t.shape), t.stride()
     node.base_sizes, node.base_strides = tuple(base.shape), base.stride()
     node.offset = _offset_in(t, base)
+    node.base_parts = 2 if base.is_complex() else 1
     return set_history(t, node)
 
 
@@ -512,6 +514,7 @@ cdef class CopySlices(Node):
     cdef int own                        # edge of the inner node that is the old part, or -1
     cdef tuple sizes, strides, base_sizes, base_strides
     cdef object offset
+    cdef int parts                      # numbers in an element of the part, 2 of a complex one
 
     cdef list run(self, list gradients):
         cdef list inside
@@ -519,7 +522,8 @@ cdef class CopySlices(Node):
             return [None] * len(self.edges)
         from flambeau.ops.derivatives import like_strided
         whole = like_strided(gradients[0], self.base_sizes, self.base_strides)
-        part = whole.as_strided(self.sizes, self.strides, self.offset)
+        from flambeau.ops.derivative_functions import part_of
+        part = part_of(whole, self.sizes, self.strides, self.offset, self.parts)
         inside = self.inner.run([part.clone()])
         old = inside.pop(self.own) if self.own >= 0 else None
         if old is None:
@@ -549,6 +553,7 @@ cdef int rebase_history(Tensor t, Node node, int own) except -1:
     outer.sizes, outer.strides = tuple(t.shape), t.stride()
     outer.base_sizes, outer.base_strides = tuple(base.shape), base.stride()
     outer.offset = _offset_in(t, base)
+    outer.parts = 2 if t.is_complex() else 1
     outer.edges.append(edge_of(base) if tracked(base) else None)
     outer.edges.extend([edge for i, edge in enumerate(node.edges) if i != own])
     set_history(base, outer)
