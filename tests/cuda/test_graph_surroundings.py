@@ -24,6 +24,7 @@ class Foreign:
     def __init__(self) -> None:
         self.stream = cuda.Stream()
         self._handle = self.stream.cuda_stream
+        self._ended = False
         self._begin()
 
     def _begin(self) -> None:
@@ -38,7 +39,10 @@ class Foreign:
             _graph_calls.stream_begin_capture(self._handle, 0)
 
     def end(self) -> int:
-        """End it; the driver's status."""
+        """End it; the driver's status. A second time it does nothing."""
+        if self._ended:
+            return 0
+        self._ended = True
         if REAL:
             from cuda.bindings import driver
 
@@ -60,7 +64,9 @@ def foreign(gpu: torch.device) -> Any:
     torch.ones(8, device=gpu).add_(1)  # what is loaded and set up at first use is
     torch.rand(8, device=gpu)
     cuda.synchronize()
-    return Foreign()
+    made = Foreign()
+    yield made
+    made.end()  # if the test did not come to it, later ones could do nothing
 
 
 def test_work_beside_another_librarys_capture(foreign: Foreign, gpu: torch.device) -> None:

@@ -449,6 +449,18 @@ def test_relaxed_captures_may_ask_but_not_wait(ones: Any) -> None:
     assert broken(lambda: (ones + 1).sum().item(), capture_error_mode="relaxed").error_code == 900
 
 
+def test_an_executable_is_not_made_in_a_capture(ones: Any) -> None:
+    g = cuda.CUDAGraph(keep_graph=True)
+    with cuda.graph(g):
+        b = ones + 1
+    error = broken(lambda: (ones + 1, g.instantiate()))
+    assert error.error_code == 900
+    assert "g.instantiate()" in str(error)
+    g.instantiate()
+    g.replay()
+    assert b[0].item() == 2
+
+
 @pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
 def test_other_threads_may_allocate(ones: Any, mode: str) -> None:
     def work() -> Any:

@@ -315,6 +315,8 @@ class TestTotals:
         assert first.self_cpu_memory_usage == first.cpu_memory_usage == 0
         assert first.cpu_time == first.cpu_time_total > 0
         assert first.device_time == first.cuda_time == first.cuda_time_total > 0
+        assert first.self_cuda_time_total == first.cuda_time  # not its driver call's
+        assert all(e.cuda_time_total == 0 for e in events if e.cpu_parent is first)
         assert (first.use_device, first.overload_name) == ("cuda", "")
         assert not first.is_async
         assert not first.is_remote
@@ -356,7 +358,7 @@ class TestTotals:
             prof.key_averages().table(time_unit="h")
 
     def test_export_stacks(self, gpu, tmp_path):
-        x = torch.ones(1 << 16, device=gpu)
+        x = torch.ones(1 << 24, device=gpu)  # whole microseconds, also on hardware
         with profile(with_stack=True) as prof:
             x.mul(2)
         path = tmp_path / "stacks"

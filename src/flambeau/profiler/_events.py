@@ -384,6 +384,7 @@ def _host_events(timeline: Timeline, *, flops: bool) -> list[FunctionEvent]:
             input_dtypes=op.note.types,
             stack=op.note.stack,
             flops=_flops(op.name, op.note.shapes) if flops else 0,
+            kernels=[kernel for call in op.calls for kernel in done.pop(call.correlation, [])],
         )
         for memory in op.memory:
             if memory.device < 0:
@@ -398,7 +399,7 @@ def _host_events(timeline: Timeline, *, flops: bool) -> list[FunctionEvent]:
             thread=call.thread,
             time_range=_interval(timeline, call.start, call.end),
             rank=_CALL,
-            kernels=done.get(call.correlation, []),
+            kernels=done.get(call.correlation, []),  # of no operation: a graph's, a library's
         )
         for call in timeline.calls
     ]

@@ -405,6 +405,8 @@ cdef class CapturedGraph:
         """Make an executable; the old one goes. False if there is nothing to make it of."""
         cdef CUgraphExec made = NULL
         cdef CUresult status
+        cdef int mode = 2               # relaxed
+        cdef bint beside = not _state.captures
         if not self.captured:
             raise RuntimeError(
                 "capture_end() must have been called before calling instantiate: this CUDAGraph has "
@@ -418,8 +420,13 @@ cdef class CapturedGraph:
         _state.note_call()
         _state.ensure_context(self.device)
         with nogil:
+            # Another library's capture neither forbids it nor is broken by it; one's own does forbid it.
+            if beside:
+                driver.ThreadExchangeStreamCaptureMode(&mode)
             status = driver.GraphInstantiateWithFlags(
                 &made, self.template_, AUTO_FREE_ON_LAUNCH | USE_NODE_PRIORITY)
+            if beside:
+                driver.ThreadExchangeStreamCaptureMode(&mode)
         _state.restore_context()
         check(status)
         discard("exec", <uintptr_t>self.exec_, self.made_in)

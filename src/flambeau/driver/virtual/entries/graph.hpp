@@ -150,6 +150,7 @@ inline CUresult GraphInstantiateWithFlags(CUgraphExec *exec, CUgraph handle, std
   GraphBook &book = call.machine().graphs;
   auto found = book.graphs.find(handle);
   if (!exec || flags > 15 || found == book.graphs.end()) return CUDA_ERROR_INVALID_VALUE;
+  if (refuse_unsafe(call, "cuGraphInstantiate")) return call.status();
   auto made = std::make_unique<GraphExec>();
   made->id = ++book.ids;
   made->memory = found->second->memory;
