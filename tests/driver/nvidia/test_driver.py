@@ -33,6 +33,7 @@ def real():
     from flambeau import driver
 
     torch.cuda.init()
+    torch.cuda.set_device(0)  # modules are loaded into the current context
     return driver.current()
 
 
