@@ -31,7 +31,7 @@ check-all: $(VENV)/.test-stamp
 test-gpu: $(VENV)/.test-stamp
 	FLAMBEAU_TEST_DEVICE=real $(BIN)/python -m pytest -q $(TESTS)
 
-lint: $(VENV)/.dev-stamp
+lint: $(VENV)/.lint-stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -61,6 +61,7 @@ $(VENV)/.test-stamp: $(BIN)/python pyproject.toml setup.py $(SOURCES)
 	FLAMBEAU_BUILD_JOBS=$(JOBS) $(BIN)/python -m pip install -q -e '.[test]'
 	@touch $@
 
-$(VENV)/.dev-stamp: $(VENV)/.test-stamp
-	$(BIN)/python -m pip install -q -e '.[dev]'
+# The tools alone: to install the package once more would build it once more.
+$(VENV)/.lint-stamp: $(VENV)/.test-stamp pyproject.toml
+	$(BIN)/python -m pip install -q --group lint
 	@touch $@

@@ -91,7 +91,9 @@ def use(request: pytest.FixtureRequest, books: Books) -> Iterator[Callable[[Book
 
 
 @pytest.mark.filterwarnings("ignore:a pinned block was freed:RuntimeWarning")
-@pytest.mark.parametrize("status", [INVALID_VALUE, OUT_OF_MEMORY])
+@pytest.mark.parametrize(
+    "status", [INVALID_VALUE, pytest.param(OUT_OF_MEMORY, marks=pytest.mark.slow)]
+)
 def test_every_call_fails_in_turn(books: Books, use: Callable[[Books], None], status: int) -> None:
     calls = calls_of(books, use)
     assert len({name for name, _ in calls}) > 5
