@@ -5,6 +5,7 @@
 import warnings
 
 from libc.stdint cimport uintptr_t
+from libcpp.optional cimport optional
 
 from flambeau.driver._table cimport (
     CUDA_SUCCESS, CUdeviceptr, CUresult, check, driver, raise_status,
@@ -19,6 +20,10 @@ from flambeau.runtime import (
     _allocator, _allocator_pools, _generator, _graph_data, capture_report, lazy_init,
 )
 from flambeau.runtime._state import defer_call, has_context
+
+cdef extern from "flambeau/runtime/driver_scope.hpp" namespace "flambeau" nogil:
+    cdef cppclass OutsideCapture:
+        pass
 
 cdef extern from "flambeau/runtime/graph_pool.hpp" namespace "flambeau" nogil:
     bint is_of_capture "flambeau::is_of_capture"(void*, CUstream) noexcept nogil
@@ -73,9 +78,9 @@ cdef int destroy_leftovers() except -1:
 
 cdef int let_functions_go() except -1:
     """Drop the host functions of graphs that are gone, once their last replays are done."""
-    cdef int mode = 2                   # relaxed: another library may be capturing
+    cdef optional[OutsideCapture] scope     # another library may be capturing
     cdef CUevent event
-    driver.ThreadExchangeStreamCaptureMode(&mode)
+    scope.emplace(driver)
     for entry in list(_running):
         event = <CUevent><uintptr_t>entry[0]
         if entry[2] == _state.epoch:
@@ -83,7 +88,6 @@ cdef int let_functions_go() except -1:
                 continue
             driver.EventDestroy(event)
         _running.remove(entry)
-    driver.ThreadExchangeStreamCaptureMode(&mode)
     return 0
 
 
@@ -405,8 +409,7 @@ cdef class CapturedGraph:
         """Make an executable; the old one goes. False if there is nothing to make it of."""
         cdef CUgraphExec made = NULL
         cdef CUresult status
-        cdef int mode = 2               # relaxed
-        cdef bint beside = not _state.captures
+        cdef optional[OutsideCapture] scope
         if not self.captured:
             raise RuntimeError(
                 "capture_end() must have been called before calling instantiate: this CUDAGraph has "
@@ -419,14 +422,12 @@ cdef class CapturedGraph:
             raise RuntimeError("No cudaGraph_t is available: the template was dropped after the capture.")
         _state.note_call()
         _state.ensure_context(self.device)
+        if not _state.captures:         # one's own capture forbids it, another library's does not
+            scope.emplace(driver)
         with nogil:
-            # Another library's capture neither forbids it nor is broken by it; one's own does forbid it.
-            if beside:
-                driver.ThreadExchangeStreamCaptureMode(&mode)
             status = driver.GraphInstantiateWithFlags(
                 &made, self.template_, AUTO_FREE_ON_LAUNCH | USE_NODE_PRIORITY)
-            if beside:
-                driver.ThreadExchangeStreamCaptureMode(&mode)
+        scope.reset()
         _state.restore_context()
         check(status)
         discard("exec", <uintptr_t>self.exec_, self.made_in)
